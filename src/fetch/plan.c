@@ -28,6 +28,9 @@
  *            the remote                the same, and from the remote   ANSWER, RESOLVE
  *   ANSWER                             calls the reply function, once
  *
+ * plan_step() goes from state to state, by plan_resolve(), plan_lend() and plan_fill(); a chunk
+ * ends WAIT by plan_on_arrival(). plan_queue() changes the thread, plan_answer() answers.
+ *
  * What holds:
  *
  *   1. Sizes and parts are of one generation (change_generation()) and of one version of the
@@ -129,9 +132,14 @@ void plan_note_error(struct plan *plan, const struct chunk_name *name, int error
 
 /* --- lend ------------------------------------------------------------------------------------- */
 
-/* The first chunk that is not there decides: -EAGAIN: it is not in memory; -EINPROGRESS: it will
- * be, and has the plan until then. */
-static int plan_lend_locked(struct plan *plan, struct pull *pull)
+enum lend_result {
+    LEND_GIVEN,   /* all chunks are pinned */
+    LEND_LATER,   /* a chunk is on its way, and has the plan until it is there */
+    LEND_REFUSED, /* not all is in memory */
+};
+
+/* The first chunk that is not there decides. */
+static enum lend_result plan_lend_locked(struct plan *plan, struct pull *pull)
 {
     check_held(&pull->locked.lock);
     for (size_t i = 0; i < plan->part_count; i++) {
@@ -141,21 +149,21 @@ static int plan_lend_locked(struct plan *plan, struct pull *pull)
         struct pull_chunk *chunk = pull_find_locked(pull, &part->name);
         if (!chunk || pull->locked.stopping || chunk->state == PULL_PLANNED ||
             chunk->state == PULL_FAILED)
-            return -EAGAIN;
+            return LEND_REFUSED;
         if (chunk->state == PULL_LOADING) {
             plan->state = PLAN_WAIT;
             pull_wait_locked(pull, chunk, &plan->waiter);
-            return -EINPROGRESS;
+            return LEND_LATER;
         }
         if (part->within + part->length > chunk->len)
-            return -EAGAIN;
+            return LEND_REFUSED;
         part->lent = chunk;
     }
     for (size_t i = 0; i < plan->part_count; i++)
         if (plan->parts[i].kind == KIND_CHUNK)
             plan->parts[i].lent->pins++;
     plan->is_lent = true;
-    return 0;
+    return LEND_GIVEN;
 }
 
 /* Do the parts cover the read, and fit an answer? */
@@ -171,23 +179,21 @@ static bool plan_is_lendable(const struct plan *plan, bool *ret_has_chunks)
     return plan->end == plan->length && iovs <= PLAN_IOVS;
 }
 
-static int plan_borrow(struct plan *plan)
+static enum lend_result plan_borrow(struct plan *plan)
 {
     struct pull *pull = pull_of(plan->store);
     uint64_t ino = plan->want.ino; /* a chunk that has the plan may be gone with it by then */
-    bool has_chunks;
-    if (!plan_is_lendable(plan, &has_chunks))
-        return -EAGAIN;
-    if (!has_chunks)
-        return 0;
-    if (!pull)
-        return -EAGAIN;
+    bool has_chunks, is_lendable = plan_is_lendable(plan, &has_chunks);
+    if (is_lendable && !has_chunks)
+        return LEND_GIVEN;
+    if (!is_lendable || !pull)
+        return LEND_REFUSED;
     mutex_lock(&pull->locked.lock);
-    int r = plan_lend_locked(plan, pull);
+    enum lend_result result = plan_lend_locked(plan, pull);
     mutex_unlock(&pull->locked.lock);
-    if (r != -EAGAIN)
+    if (result != LEND_REFUSED)
         prefetch_note_miss(pull, ino);
-    return r;
+    return result;
 }
 
 /* Makes the answer of memory as it lies. */
@@ -224,13 +230,13 @@ static void plan_give_back(struct plan *plan)
 /* False: a chunk has the plan. */
 static bool plan_lend(struct plan *plan)
 {
-    int r = plan_borrow(plan);
-    if (r == -EINPROGRESS)
+    enum lend_result result = plan_borrow(plan);
+    if (result == LEND_LATER)
         return false;
-    if (r == 0)
+    if (result == LEND_GIVEN)
         plan_point(plan);
-    plan->state = r == 0 ? PLAN_ANSWER : PLAN_FILL;
-    plan->needs = r == 0 ? WAIT_NOTHING : WAIT_NVME;
+    plan->state = result == LEND_GIVEN ? PLAN_ANSWER : PLAN_FILL;
+    plan->needs = result == LEND_GIVEN ? WAIT_NOTHING : WAIT_NVME;
     return true;
 }
 

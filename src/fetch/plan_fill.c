@@ -99,19 +99,25 @@ static int plan_read_remote(struct plan *plan, struct plan_part *part)
     return r < 0 && r != -EHOSTDOWN && local != -ENOENT ? local : r;
 }
 
-/* -EREMOTE: the thread may not wait for what gives it. */
-static int plan_read_part(struct plan *plan, struct plan_part *part)
+enum part_result {
+    PART_IS_READ,
+    PART_MUST_WAIT, /* for the remote, as this thread may not */
+    PART_FAILED,    /* part->error says why */
+};
+
+static enum part_result plan_read_part(struct plan *plan, struct plan_part *part)
 {
-    int r = part->error;
-    if (r == 0 && part->kind == KIND_LOCAL) {
-        r = plan_read_local(plan, part);
+    if (part->error == 0 && part->kind == KIND_LOCAL) {
+        int r = plan_read_local(plan, part);
         if (r == 0)
-            return 0;
-        r = plan_go_remote(plan, part, r);
+            return PART_IS_READ;
+        part->error = plan_go_remote(plan, part, r);
     }
-    if (r == 0 && plan->may < WAIT_REMOTE)
-        return -EREMOTE;
-    return r < 0 ? r : plan_read_remote(plan, part);
+    if (part->error == 0 && plan->may < WAIT_REMOTE)
+        return PART_MUST_WAIT;
+    if (part->error == 0)
+        part->error = plan_read_remote(plan, part);
+    return part->error == 0 ? PART_IS_READ : PART_FAILED;
 }
 
 /* To a thread that may wait for the remote, which has a buffer of its own. */
@@ -159,17 +165,17 @@ void plan_fill(struct plan *plan)
         plan_restart(plan);
         return;
     }
-    int r = is_remote && plan->may < WAIT_REMOTE ? -EREMOTE : 0;
-    for (size_t i = 0; i < plan->part_count && r == 0; i++) {
+    enum part_result result = is_remote && plan->may < WAIT_REMOTE ? PART_MUST_WAIT : PART_IS_READ;
+    for (size_t i = 0; i < plan->part_count && result == PART_IS_READ; i++) {
         struct plan_part *part = &plan->parts[i];
         if (!part->is_filled || part->error < 0)
-            r = plan_read_part(plan, part);
-        if (r < 0 && r != -EREMOTE) {
-            plan_note_error(plan, &part->name, r, part->offset);
+            result = plan_read_part(plan, part);
+        if (result == PART_FAILED) {
+            plan_note_error(plan, &part->name, part->error, part->offset);
             return;
         }
     }
-    if (r == -EREMOTE)
+    if (result == PART_MUST_WAIT)
         plan_move_on(plan);
     else
         plan_advance(plan);
