@@ -106,7 +106,7 @@ static void rank_lengths(const uint16_t counts[LENGTHS], unsigned lengths, uint8
 /* Ranks all classes. Returns the bits that the ranks take. */
 static uint64_t rank_classes(const struct counts *counts, size_t count, struct dx_plan *plan)
 {
-    uint16_t ranks[256] = {0};
+    uint32_t ranks[256] = {0};
     struct lx_code code;
     const unsigned lengths = plan->classes.lengths;
     check(lengths * plan->classes.count < 256);
@@ -207,9 +207,8 @@ static void rank_sample(const struct dx_plan *plan, const uint8_t *exponents, ui
 
 static uint64_t code_for(const uint8_t *bytes, size_t count, struct lx_code *ret)
 {
-    uint16_t counts[256] = {0};
-    for (size_t i = 0; i < count; i++)
-        counts[bytes[i]]++;
+    uint32_t counts[256];
+    lx_count(bytes, count, counts);
     if (count == 0)
         counts[0] = 1;
     uint64_t cost = lx_code_make(counts, count, ret);
@@ -222,13 +221,13 @@ static uint64_t code_for_masks(const uint8_t *masks, size_t count, uint8_t less,
                                struct lx_code *ret)
 {
     static const uint8_t choices[9] = {1, 8, 28, 56, 70, 56, 28, 8, 1};
-    uint16_t by_ones[9] = {0}, counts[256] = {0};
+    uint32_t by_ones[9] = {0}, counts[256] = {0};
     for (size_t i = 0; i < count; i++)
         by_ones[__builtin_popcount((uint8_t)(masks[i] + less))]++;
     for (unsigned mask = less; mask < 256; mask++) {
         unsigned ones = (unsigned)__builtin_popcount(mask);
         if (by_ones[ones])
-            counts[mask - less] = (uint16_t)max_u64(1, by_ones[ones] * FINER / choices[ones]);
+            counts[mask - less] = (uint32_t)max_u64(1, by_ones[ones] * FINER / choices[ones]);
     }
     if (count == 0)
         counts[0] = 1;

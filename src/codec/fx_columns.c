@@ -250,9 +250,8 @@ static bool put_table(struct writer *w, const struct fx_kernels *kernels, const 
                       size_t count, uint8_t *scratch, struct lx_work *work)
 {
     struct lx_code code;
-    uint16_t counts[256] = {0};
-    for (size_t i = 0; i < count; i++)
-        counts[table[i]]++;
+    uint32_t counts[256];
+    lx_count(table, count, counts);
     (void)lx_code_make(counts, count, &code);
     if (code.levels == 0) /* rows of all sizes, as those of words that are more or less frequent */
         lx_code_make_of_one(table[0], &code);

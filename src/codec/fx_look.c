@@ -28,7 +28,7 @@ static void fill_table(void)
 _Static_assert(SAMPLE_LEN * 12ull * ONE <= UINT32_MAX && SAMPLE_LEN <= 1u << 12, "they fit");
 
 struct histogram {
-    uint16_t counts[256];
+    uint32_t counts[256];
 };
 
 /* Bits a byte, with what a small sample is expected to lack (Miller, Madow). */
@@ -74,7 +74,7 @@ static void fold_residues(const struct histogram *h, unsigned width, struct hist
 {
     for (unsigned r = 0; r < width; r++)
         for (unsigned v = 0; v < 256; v++)
-            ret[r].counts[v] = (uint16_t)(h[r].counts[v] + h[r + width].counts[v]);
+            ret[r].counts[v] = h[r].counts[v] + h[r + width].counts[v];
 }
 
 /* The mean over the residues, and which has the least. */

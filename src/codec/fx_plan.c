@@ -4,29 +4,18 @@
 #define SAMPLE_GROUPS 32u /* of each plane, to make its code from */
 #define SAMPLE_LEN (SAMPLE_GROUPS * FX_GROUP)
 
-/* `len` is a multiple of 4. */
-static void count_bytes(const uint8_t *bytes, size_t len, uint16_t ret[256])
-{
-    uint16_t counts[4][256] = {0}; /* like bytes follow each other, and a count waits for itself */
-    for (size_t i = 0; i < len; i += 4)
-        for (size_t k = 0; k < 4; k++)
-            counts[k][bytes[i + k]]++;
-    for (unsigned v = 0; v < 256; v++)
-        ret[v] = (uint16_t)(counts[0][v] + counts[1][v] + counts[2][v] + counts[3][v]);
-}
-
 /* Decides how plane p is written, of which `sample` has `len` bytes; these are changed. Returns the
  * bits that they take. */
 static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t *sample,
                            size_t len, struct fx_plan *plan)
 {
     uint8_t means[SAMPLE_GROUPS];
-    uint16_t counts[256];
+    uint32_t counts[256];
     struct lx_code levelled;
-    count_bytes(sample, len, counts);
+    lx_count(sample, len, counts);
     uint64_t cost = lx_code_make(counts, len, &plan->codes[p]);
     kernels->level(sample, len, means);
-    count_bytes(sample, len, counts);
+    lx_count(sample, len, counts);
     uint64_t levelled_cost = lx_code_make(counts, len, &levelled) + 8 * (len / FX_GROUP);
     if (levelled.levels > 0 && levelled_cost + len / 20 < cost) {
         plan->codes[p] = levelled;

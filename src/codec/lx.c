@@ -54,12 +54,12 @@ struct ranking {
 };
 
 /* A value's place is how many come before it: no two are alike. */
-static void rank_values(const uint16_t counts[256], struct ranking *ret)
+static void rank_values(const uint32_t counts[256], struct ranking *ret)
 {
     int32_t keys[256];
     unsigned n = 0;
     for (int32_t value = 0; value < 256; value++) {
-        keys[n] = counts[value] << 8 | (255 - value);
+        keys[n] = (int32_t)(counts[value] << 8 | (255u - (uint32_t)value));
         n += counts[value] > 0;
     }
     for (unsigned i = 0; i < n; i++) {
@@ -109,7 +109,7 @@ void lx_count(const uint8_t *bytes, size_t len, uint32_t ret[256])
         ret[v] = counts[0][v] + counts[1][v] + counts[2][v] + counts[3][v];
 }
 
-uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *ret)
+uint64_t lx_code_make(const uint32_t counts[256], size_t len, struct lx_code *ret)
 {
     struct ranking ranking;
     choice_t choices[LX_LEVELS_MAX + 1][256 + BEHIND_ALL];
@@ -141,12 +141,12 @@ uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *re
 
 uint64_t lx_code_make_of_many(const uint32_t counts[256], size_t len, struct lx_code *ret)
 {
-    uint16_t scaled[256];
+    uint32_t scaled[256];
     unsigned shift = 0;
     while (len >> shift > UINT16_MAX / 2)
         shift++;
     for (unsigned value = 0; value < 256; value++)
-        scaled[value] = (uint16_t)((counts[value] + (1u << shift) - 1) >> shift);
+        scaled[value] = (counts[value] + (1u << shift) - 1) >> shift;
     return lx_code_make(scaled, len >> shift, ret) << shift;
 }
 

@@ -24,7 +24,7 @@ void lx_count(const uint8_t *bytes, size_t len, uint32_t ret[256]);
 
 /* The best code for `len` bytes of which each value occurs so often; without `ranks`. Returns the
  * bits that all of them take; the code has no levels where it would take 8 each. */
-uint64_t lx_code_make(const uint16_t counts[256], size_t len, struct lx_code *ret);
+uint64_t lx_code_make(const uint32_t counts[256], size_t len, struct lx_code *ret);
 
 /* The same for more bytes than 16 bits count: about the best code. */
 uint64_t lx_code_make_of_many(const uint32_t counts[256], size_t len, struct lx_code *ret);

@@ -28,6 +28,7 @@
 #include "codec/twin.h"
 
 #include "codec/fx.h"
+#include "codec/lx.h"
 #include "codec/twin_kernels.h"
 #include "format/le.h"
 
@@ -41,26 +42,17 @@
 
 /* --- encoding --------------------------------------------------------------------------------- */
 
-struct writer {
+struct encoder {
     const struct twin_kernels *kernels;
     const struct fx_kernels *fx;
     uint8_t *scratch;
-    uint8_t *at, *end;
+    struct writer to;
 };
 
-/* NULL: there is no room for it. */
-static uint8_t *take_bytes(struct writer *w, size_t len)
-{
-    if ((size_t)(w->end - w->at) < len)
-        return NULL;
-    w->at += len;
-    return w->at - len;
-}
-
 /* A piece's head and room for its bytes as they are; NULL: there is none. */
-static uint8_t *take_plain(struct writer *w, size_t len)
+static uint8_t *take_plain(struct encoder *e, size_t len)
 {
-    uint8_t *p = take_bytes(w, PIECE_HEAD + len);
+    uint8_t *p = writer_take(&e->to, PIECE_HEAD + len);
     if (!p)
         return NULL;
     put_le32(p, (uint32_t)len);
@@ -68,30 +60,31 @@ static uint8_t *take_plain(struct writer *w, size_t len)
 }
 
 /* False: it would take no less than the bytes as they are, or than there is room. */
-static bool put_fx(struct writer *w, const struct fx_guess *guess, const uint8_t *bytes, size_t len)
+static bool put_fx(struct encoder *e, const struct fx_guess *guess, const uint8_t *bytes,
+                   size_t len)
 {
-    size_t room = (size_t)(w->end - w->at);
+    size_t room = (size_t)(e->to.end - e->to.at);
     if (room < PIECE_HEAD)
         return false;
-    size_t stored = fx_encode(w->fx, guess, bytes, len, w->at + PIECE_HEAD,
+    size_t stored = fx_encode(e->fx, guess, bytes, len, e->to.at + PIECE_HEAD,
                               (size_t)min_u64(room - PIECE_HEAD, len - 1));
     if (stored == 0)
         return false;
-    put_le32(w->at, (uint32_t)stored);
-    w->at += PIECE_HEAD + stored;
+    put_le32(e->to.at, (uint32_t)stored);
+    e->to.at += PIECE_HEAD + stored;
     return true;
 }
 
-static bool put_piece(struct writer *w, const uint8_t *bytes, size_t len)
+static bool put_piece(struct encoder *e, const uint8_t *bytes, size_t len)
 {
     struct fx_guess guess = {0};
     if (len == 0)
         return true;
     if (len >= FX_RAW_MIN)
         fx_look(bytes, len, &guess);
-    if (fx_pays(&guess) && put_fx(w, &guess, bytes, len))
+    if (fx_pays(&guess) && put_fx(e, &guess, bytes, len))
         return true;
-    uint8_t *p = take_plain(w, len);
+    uint8_t *p = take_plain(e, len);
     if (p)
         memcpy(p, bytes, len);
     return p != NULL;
@@ -99,7 +92,7 @@ static bool put_piece(struct writer *w, const uint8_t *bytes, size_t len)
 
 /* Lower halves are noise, and then go straight to their place. Those of numbers that came from
  * fewer bits are not: a sample tells it. */
-static void look_at_lows(const struct writer *w, const struct twin_part *part, const uint8_t *src,
+static void look_at_lows(const struct encoder *e, const struct twin_part *part, const uint8_t *src,
                          struct fx_guess *ret)
 {
     uint8_t sample[FX_RAW_MIN];
@@ -110,20 +103,20 @@ static void look_at_lows(const struct writer *w, const struct twin_part *part, c
         return;
     for (size_t i = 0; i < SAMPLE_GROUPS; i++) {
         size_t first = (i * step + i * 2654435761u % step) * SAMPLE_GROUP;
-        w->kernels->split(src + 4 * first, part->image + 2 * first, SAMPLE_GROUP,
+        e->kernels->split(src + 4 * first, part->image + 2 * first, SAMPLE_GROUP,
                           sample + 2 * SAMPLE_GROUP * i, &mask);
     }
     fx_look(sample, sizeof sample, ret);
 }
 
-static bool put_exceptions(struct writer *w, const uint8_t *src, size_t count,
+static bool put_exceptions(struct encoder *e, const uint8_t *src, size_t count,
                            const uint64_t *masks, uint32_t *ret_count)
 {
     *ret_count = 0;
     for (size_t i = 0; i < count; i += TWIN_GROUP)
         for (uint64_t left = masks[i / TWIN_GROUP]; left; left &= left - 1) {
             size_t element = i + (size_t)__builtin_ctzll(left);
-            uint8_t *p = take_bytes(w, EXCEPTION_LEN);
+            uint8_t *p = writer_take(&e->to, EXCEPTION_LEN);
             if (!p)
                 return false;
             put_le32(p, (uint32_t)element);
@@ -133,47 +126,39 @@ static bool put_exceptions(struct writer *w, const uint8_t *src, size_t count,
     return true;
 }
 
-static bool put_part(struct writer *w, const struct twin_part *part, const uint8_t *src,
+static bool put_part(struct encoder *e, const struct twin_part *part, const uint8_t *src,
                      uint32_t *ret_exceptions)
 {
     uint64_t masks[CHUNK_SIZE_MAX / 4 / TWIN_GROUP];
     size_t len = 2 * (size_t)part->count;
     struct fx_guess guess;
-    look_at_lows(w, part, src, &guess);
+    look_at_lows(e, part, src, &guess);
     bool pays = fx_pays(&guess);
     if (pays) {
-        w->kernels->split(src, part->image, part->count, w->scratch, masks);
-        pays = put_fx(w, &guess, w->scratch, len);
+        e->kernels->split(src, part->image, part->count, e->scratch, masks);
+        pays = put_fx(e, &guess, e->scratch, len);
     }
     if (!pays) {
-        uint8_t *lows = take_plain(w, len);
+        uint8_t *lows = take_plain(e, len);
         if (!lows)
             return false;
-        w->kernels->split(src, part->image, part->count, lows, masks);
+        e->kernels->split(src, part->image, part->count, lows, masks);
     }
-    return put_exceptions(w, src, part->count, masks, ret_exceptions);
-}
-
-static uint8_t *take_header(struct writer *w, size_t part_count)
-{
-    uint8_t *p = take_bytes(w, HEADER_LEN + PART_LEN * part_count);
-    if (p)
-        put_le32(p, (uint32_t)part_count);
-    return p;
+    return put_exceptions(e, src, part->count, masks, ret_exceptions);
 }
 
 size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t part_count,
                    const void *src, size_t raw_len, void *scratch, void *dst, size_t limit)
 {
     check(part_count > 0 && part_count <= CHUNK_REFS_MAX && raw_len <= CHUNK_SIZE_MAX);
-    struct writer w = {.kernels = twin_kernels_of(level),
-                       .fx = fx_kernels_of(level),
-                       .scratch = scratch,
-                       .at = dst,
-                       .end = (uint8_t *)dst + limit};
-    uint8_t *header = take_header(&w, part_count);
+    struct encoder e = {.kernels = twin_kernels_of(level),
+                        .fx = fx_kernels_of(level),
+                        .scratch = scratch,
+                        .to = {.at = dst, .end = (uint8_t *)dst + limit}};
+    uint8_t *header = writer_take(&e.to, HEADER_LEN + PART_LEN * part_count);
     if (!header)
         return 0;
+    put_le32(header, (uint32_t)part_count);
     const uint8_t *bytes = src;
     size_t done = 0;
     for (size_t i = 0; i < part_count; i++) {
@@ -182,15 +167,15 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
         uint32_t exceptions;
         check(part->at >= done && part->count > 0 && part->at <= raw_len &&
               part->count <= (raw_len - part->at) / 4);
-        if (!put_piece(&w, bytes + done, part->at - done) ||
-            !put_part(&w, part, bytes + part->at, &exceptions))
+        if (!put_piece(&e, bytes + done, part->at - done) ||
+            !put_part(&e, part, bytes + part->at, &exceptions))
             return 0;
         put_le32(entry, part->at);
         put_le32(entry + 4, part->count);
         put_le32(entry + 8, exceptions);
         done = part->at + 4 * (size_t)part->count;
     }
-    return put_piece(&w, bytes + done, raw_len - done) ? (size_t)(w.at - (uint8_t *)dst) : 0;
+    return put_piece(&e, bytes + done, raw_len - done) ? (size_t)(e.to.at - (uint8_t *)dst) : 0;
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
