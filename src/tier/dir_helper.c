@@ -194,23 +194,22 @@ int dir_process_start(const char *path, struct dir_process *ret)
     return r;
 }
 
-static int send_end(int socket, int fd)
+int dir_send(int socket, struct iovec *parts, size_t count, int fd)
 {
     union {
         struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof fd)];
     } control = {0};
-    char byte = 0;
-    struct iovec part = {&byte, 1};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = &control,
-                             .msg_controllen = sizeof control};
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+    if (fd >= 0) {
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
     return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
 }
 
@@ -220,7 +219,8 @@ int dir_process_channel(const struct dir_process *process, int *ret_socket)
     int r = make_pair(ends);
     if (r < 0)
         return r;
-    r = send_end(process->socket, ends[1]);
+    char byte = 0;
+    r = dir_send(process->socket, &(struct iovec){&byte, 1}, 1, ends[1]);
     (void)close(ends[1]);
     if (r < 0)
         (void)close(ends[0]);

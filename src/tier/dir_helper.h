@@ -6,6 +6,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "base/base.h"
 
@@ -25,3 +26,6 @@ CAIRN_MUST_CHECK bool dir_process_is_over(const struct dir_process *process);
 
 /* Kills it. False: it hangs in the directory, and ends when that answers; no call waits for it. */
 bool dir_process_end(struct dir_process *process);
+
+/* One message without waiting, with a descriptor (-1: none). */
+CAIRN_MUST_CHECK int dir_send(int socket, struct iovec *parts, size_t count, int fd);

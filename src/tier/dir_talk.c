@@ -149,21 +149,16 @@ static int send_request(struct talk *t)
                                   .name_len = (uint32_t)(name_len + after_len),
                                   .offset = call->offset,
                                   .len = call->len};
-    union {
-        struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {0};
     struct iovec parts[] = {{&request, sizeof request},
                             {(void *)(uintptr_t)call->name, name_len},
                             {(void *)(uintptr_t)after, after_len},
                             {(void *)(uintptr_t)call->content,
                              is_dir_put(call) && !goes_through_pipe(call) ? call->len : 0}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = ARRAY_LEN(parts)};
+    if (name_len > DIR_NAME_MAX || after_len > DIR_NAME_MAX)
+        return -ENAMETOOLONG;
     int fd, r = pipe_for(t, &fd);
     if (r < 0)
         return r;
-    if (name_len > DIR_NAME_MAX || after_len > DIR_NAME_MAX)
-        return -ENAMETOOLONG;
     if (call->verb == DIR_OPEN) {
         LOCK_SCOPE(&t->client->locked.lock);
         request.read_only = t->client->read_only;
@@ -171,17 +166,8 @@ static int send_request(struct talk *t)
         request.is_known = t->client->locked.has_place;
         request.known = t->client->locked.place;
     }
-    if (fd >= 0) {
-        message.msg_control = &control;
-        message.msg_controllen = sizeof control;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    ssize_t n = sendmsg(t->channel->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    r = n < 0 ? errno == EPIPE ? -ECONNRESET : -errno : 0;
+    r = dir_send(t->channel->socket, parts, ARRAY_LEN(parts), fd);
+    r = r == -EPIPE ? -ECONNRESET : r;
     if (fd >= 0)
         (void)close(fd);
     return r;
