@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The objects of commit/, and what one of them needs to know of those that are made after it. */
+/* The objects of commit/, and callbacks to those that are made after another. */
 #include "commit/commit.h"
 
 #include "commit/history_internal.h"

@@ -45,7 +45,7 @@ struct encode_counts {
     struct {
         uint64_t raw, stored;
     } bytes[CHUNK_ENCODINGS];
-    double cpu_s;   /* with what did not pay and the verification */
+    double cpu_s;   /* with encodings that did not pay, and verification */
     uint64_t wrong; /* chunks that did not decode to the same bytes, and are not stored so */
 };
 
@@ -136,7 +136,7 @@ CAIRN_MUST_CHECK int history_put_chunk(struct history *history, uint64_t ino, ui
                                        uint64_t length, const struct chunk_name *name,
                                        uint32_t chunk_offset);
 
-/* A file as it is now: what is staged of it included. */
+/* A file as it is now, with its staged content. */
 struct commit_now {
     struct ns_inode inode;
     struct stage_file_state staged;
@@ -149,9 +149,9 @@ CAIRN_MUST_CHECK int commit_look(struct commit *commit, uint64_t ino, struct com
 /* Marks that requests wait for room, which makes writeback hurry. */
 void horizon_note_waiting(struct horizon *horizon, unsigned waiting);
 
-/* --- what is shown ---------------------------------------------------------------------------- */
+/* --- the shown state -------------------------------------------------------------------------- */
 
-/* `fn` is called after each change of what is shown that its cache cannot know of, with the
+/* `fn` is called after each change of the shown state that its cache cannot know of, with the
  * inodes that it concerns, in a thread of the store's or of the caller that seals, and without
  * locks. `has_content`: content may differ too (a mount that follows has taken over a newer head);
  * else only attributes do (how much of it is stored, once it is sealed or durable). NULL: no more,
@@ -169,7 +169,7 @@ uint64_t change_generation(struct change *change);
 struct commit_status {
     uint64_t horizon_seq;
     bool is_full; /* of data that may not be dropped: writers get -ENOSPC */
-    /* the files of the stage were removed: what is in it does not outlive the daemon */
+    /* the files of the stage were removed: its data does not outlive the daemon */
     bool stage_is_lost;
     bool view_is_lost; /* it takes no change, or gives damaged rows, and no opening mends it */
     uint64_t written_bytes_total, dedup_bytes_total;
@@ -200,7 +200,7 @@ const char *commit_stage_directory(const struct commit *commit);
 
 /* --- commit.c, for store/ --------------------------------------------------------------------- */
 
-/* Makes the objects; what they need of `local` may be opened later. */
+/* Makes the objects; the parts of `local` that they need may be opened later. */
 void commit_init(struct commit *commit, struct store *store, struct local *local,
                  const struct upkeep *upkeep);
 void commit_done(struct commit *commit);

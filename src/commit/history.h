@@ -60,7 +60,7 @@ void history_seal_rest_later(struct history *history);
 
 /* --- draft.c ---------------------------------------------------------------------------------- */
 
-/* Size and time, of an inode and what is staged of it, which was asked for first. */
+/* Size and time, of an inode and its staged state, which was read first. */
 void commit_now_settle(struct commit_now *now);
 
 /* --- change.c --------------------------------------------------------------------------------- */

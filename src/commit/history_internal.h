@@ -24,7 +24,7 @@ struct history {
     uint64_t newest;
     int64_t last_time;
     int64_t compacted;     /* when the log was, for room for a draft: monotonic ns */
-    unsigned lookers;      /* at the list, without the lock: what is in it stays */
+    unsigned lookers;      /* at the list, without the lock: its operations stay */
     uint64_t chosen;       /* the newest cut that writeback chose */
     uint64_t due[DUE_MAX]; /* inodes whose seals wait, in the order in which they came */
     unsigned due_count;
@@ -69,9 +69,9 @@ enum reserve_kind {
     RESERVE_NONE,   /* none: it is of a file that has lost its only name */
     RESERVE_RECORD, /* an operation, or a change of a draft that is there */
     RESERVE_DRAFT,  /* it opens a draft, or makes one longer in the log */
-    RESERVE_REAP,   /* it frees what an orphan has */
+    RESERVE_REAP,   /* it frees the content of an orphan */
 };
-/* Room for a change, and for `len` bytes that belong together with it; what is dead in the log is
+/* Room for a change, and for `len` bytes that belong together with it; dead records of the log are
  * thrown out where that helps. -EAGAIN: there is none now. -EROFS: the store follows another. */
 CAIRN_MUST_CHECK int history_reserve_locked(struct history *history, enum reserve_kind kind,
                                             size_t len);
@@ -111,5 +111,5 @@ size_t history_retire(struct history *history, uint64_t seq); /* their number */
  */
 void history_retire_lagging(struct history *history, uint64_t seq);
 void history_followed(struct history *history);
-/* Under its lock, so that no operation builds on what leaves the overlay. */
+/* Under its lock, so that no operation builds on an entry that leaves the overlay. */
 void history_retire_overlay(struct history *history, uint64_t cut);

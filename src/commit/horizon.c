@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The horizon: how far the history is durable, its waiters, and what hurries the
- * background. */
+/* The horizon: how far the history is durable, its waiters, and their urgency. */
 #include <stdarg.h>
 #include <stdio.h>
 

@@ -20,7 +20,8 @@ bool horizon_is_urgent(struct horizon *horizon);
 uint64_t horizon_target_bytes(struct horizon *horizon);
 /* The remote has this cut now, or its state. */
 void horizon_set_published(struct horizon *horizon, uint64_t seq);
-/* When a cut became durable, how old its oldest operation is; what the remote has is forgotten. */
+/* When a cut became durable, how old its oldest operation is; cuts that the remote has are
+ * forgotten. */
 void horizon_note_age(struct horizon *horizon, uint64_t cut, int64_t happened);
 
 /* --- priority.c ------------------------------------------------------------------------------- */

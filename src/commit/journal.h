@@ -29,7 +29,7 @@ struct journal_found {
     uint64_t epoch; /* newest epoch of any segment */
     uint64_t bytes; /* of all segment files */
     struct journal_damage damage;
-    bool was_skipped; /* some of it is damaged, and the view has what it said */
+    bool was_skipped; /* some of it is damaged, and the view has those batches */
 };
 
 /* Where the journal begins, if not with an empty history. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The journal's state, its writing, and what of it cannot be read (journal_damage.c). */
+/* The journal's state, its writing, and the search behind damage (journal_damage.c). */
 #pragma once
 
 #include "commit/journal.h"
@@ -17,7 +17,7 @@ struct journal {
     uint64_t spare;   /* number of the segment that is allocated ahead; 0: none */
     uint8_t chain[CHAIN_LEN];
     struct journal_damage damage;
-    bool was_skipped; /* some of it is damaged, and the view has what it said */
+    bool was_skipped; /* some of it is damaged, and the view has those batches */
 };
 
 /* --- journal.c -------------------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ static void release_caught_up(struct commit *commit)
     event_signal(horizon_progress(commit->horizon));
 }
 
-/* Gives the view's database what it needs before it can be written at all. */
+/* Gives the view's database the room and files without which it cannot be written. */
 static int mend_view(struct commit *commit)
 {
     TRY(room_for_view(commit->room));
@@ -150,7 +150,7 @@ void lag_tick(struct commit *commit)
     if (!view_has_failed(commit->local->view) || clock_monotonic_ns() < lag->again_at ||
         settle(commit, mend_view(commit)) < 0)
         return;
-    /* The journal has what it lost. */
+    /* The journal has the batches that it lost. */
     atomic_store(&lag->exists, memcmp(view_state(commit->local->view).chain, commit->journal->chain,
                                       CHAIN_LEN) != 0);
 }

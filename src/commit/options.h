@@ -17,12 +17,12 @@ struct remote_options {
     uint64_t upload_limit;    /* bytes/s, 0: none */
     int64_t lease_ns;         /* a holder that renewed nothing for this long may be replaced */
     int64_t gc_grace_ns;      /* objects that no head needs live on for this long */
-    int64_t rollback_keep_ns; /* and what heads name that were given up, for this long */
+    int64_t rollback_keep_ns; /* and objects of heads that were given up, for this long */
     int64_t follow_ns;        /* read_only: how often to look for a newer head; 0: never */
     bool takeover;            /* replace a holder that lives */
     bool rollback;  /* go back to the newest head that is whole, where a later one is not */
     bool unfenced;  /* go on where exclusive creation does not work */
-    bool read_only; /* publish nothing; show what the newest head names */
+    bool read_only; /* publish nothing; show the state of the newest head */
     void (*progress)(const char *line, void *arg); /* what an open waits for; may be NULL */
     bool (*cancelled)(void *arg); /* ends an open that waits with -ECANCELED; may be NULL */
     void *progress_arg;           /* of both */
@@ -37,13 +37,13 @@ struct store_options {
     const char *stage_dir;
     bool read_only; /* no file is written: a copy of a mounted store may be looked at */
     uint64_t stage_bytes;
-    uint64_t cap_bytes;         /* 0: what the disk has */
+    uint64_t cap_bytes;         /* 0: all of the disk */
     unsigned writeback_threads; /* 1 to STORE_WRITEBACK_THREADS_MAX */
     uint64_t writeback_limit;   /* bytes/s, 0: none */
     int64_t writeback_delay_ns;
     enum reduce reduce;
     /* REDUCE_DENSE: a file with one of its series that is so much newer is made dense on NVMe */
     int64_t reduce_after_ns;
-    /* the mount outlived its daemon: what is open, or known to the kernel, lives on */
+    /* the mount outlived its daemon: inodes that are open, or known to the kernel, live on */
     bool adopting;
 };

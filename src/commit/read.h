@@ -12,7 +12,7 @@ struct packs;
 
 /* --- read.c ----------------------------------------------------------------------------------- */
 
-/* Most memory that reading one takes for what it refers to. */
+/* Most memory that reading one takes for the chunks that it refers to. */
 #define LOCAL_BASES_BYTES ((CHUNK_REFS_MAX + 3u) * (uint64_t)CHUNK_SIZE_MAX)
 #define CHUNK_TRIES 3 /* a pack may be compacted away between looking up a chunk and reading it */
 

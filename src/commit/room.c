@@ -24,7 +24,7 @@
 
 #define AHEAD_MAX (512 * MIB)
 #define AHEAD_SHARE 8u /* of the cap, at most */
-/* Frames, index, trailer and padding for what is staged, in chunks of 4 KiB and more. */
+/* Frames, index, trailer and padding for staged content, in chunks of 4 KiB and more. */
 #define OVERHEAD_SHARE 28u
 #define SLACK (2 * MIB)
 /* The view may write so much before the next look: its log grows in steps. */
@@ -372,7 +372,7 @@ int room_admit_own(struct room *room, uint64_t bytes)
     return r < 0 && room->hopeless ? -ENOSPC : r;
 }
 
-/* --- what is fetched: it may have room that nothing else needs now ---------------------------- */
+/* --- fetched chunks: they may have room that nothing else needs now --------------------------- */
 
 struct event *room_more(struct room *room)
 {
@@ -386,7 +386,7 @@ uint64_t room_promoted(struct room *room)
 
 bool room_promote(struct room *room, uint64_t bytes, bool asks)
 {
-    /* Writers come first: half of what is held ahead for them stays theirs. */
+    /* Writers come first: half of the room held ahead for them stays theirs. */
     uint64_t need = staged_need(room) + bytes + min_u64(ahead_of(room) / 2, TIER_RESERVE_UNIT);
     LOCK_SCOPE(&room->lock);
     if (asks && need + ahead_of(room) / 2 > room->granted)

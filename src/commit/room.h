@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Room on NVMe (room.c), and what makes it: gc (gc.c). For the components that share the store. */
+/* Room on NVMe (room.c), and the gc that makes it (gc.c). For the components that share the store.
+ */
 #pragma once
 
 #include "base/event.h"
@@ -34,7 +35,7 @@ uint64_t room_missing(struct room *room);
 bool room_promote(struct room *room, uint64_t bytes, bool asks);
 void room_promote_done(struct room *room, uint64_t bytes);
 uint64_t room_promoted(struct room *room);
-/* The event of room_promote(): for those that wait, and for what ends their wait. */
+/* The event of room_promote(): for those that wait, and those that end their wait. */
 struct event *room_more(struct room *room);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */

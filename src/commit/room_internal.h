@@ -39,9 +39,9 @@ struct room {
     /* what may be staged: allocated ahead by the tier, and not taken by packs since that was looked
      * at */
     uint64_t granted;
-    uint64_t with_changes;              /* what may be staged and changed in names and attributes */
-    uint64_t left;                      /* of what is granted, beside what was staged then */
-    uint64_t taken;                     /* by packs, ever */
+    uint64_t with_changes; /* bytes that may be staged, or changed in names and attributes */
+    uint64_t left;         /* of the granted bytes, beside those staged then */
+    uint64_t taken;        /* by packs, ever */
     uint64_t rounds_begun, rounds_done; /* of the thread */
     uint64_t journal_bytes, view_bytes, runs_bytes;
 };
@@ -65,7 +65,7 @@ void room_settle(struct room *room, int64_t began, bool found);
  * adds data gets an error at once, and so does fsync, until a later try succeeds. What was
  * acknowledged stays in the stage. Want of descriptors mostly passes: of that, only after 5 s. */
 void room_note_try(struct room *room, unsigned tries, int error);
-/* A pack of that length takes it of what is held. */
+/* A pack of that length takes it of the held room. */
 void room_spend(struct room *room, uint64_t bytes);
 /* room_admit() for the writeback thread itself: -ENOSPC when the last search was in vain. */
 CAIRN_MUST_CHECK int room_admit_own(struct room *room, uint64_t bytes);

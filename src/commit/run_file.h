@@ -11,7 +11,7 @@
 #include "format/run.h"
 #include "view/remote.h"
 
-#define RUN_FETCH_WINDOW (16 * MIB) /* memory of what is being fetched */
+#define RUN_FETCH_WINDOW (16 * MIB) /* memory of ranges that are being fetched */
 
 int run_directory_make(const struct local *local);
 /* To be freed. `suffix` ".new": while it is being made. */
@@ -27,7 +27,7 @@ struct run_file {
     uint8_t *buffer;
     size_t used;
     uint64_t written;
-    struct hash_stream *hash; /* of what was written */
+    struct hash_stream *hash; /* of the bytes that were written */
     struct run_writer *writer;
     uint64_t rows;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The store, as its components share it. Only commit/, remote/, fetch/ and store/ include this;
- * what each of them has of it besides is its own. It comes with all that commit/ does for the
+ * the other fields are each for one of them. It comes with all that commit/ does for the
  * others, but for run_file.h. */
 #pragma once
 
@@ -34,7 +34,7 @@ struct remote;
 struct fetch;
 struct store_own;
 
-/* The store, and what all components share of it. */
+/* The store, as all components share it. */
 struct store {
     struct local local;
     struct commit commit;  /* its objects */

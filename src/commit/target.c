@@ -26,7 +26,7 @@
 
 struct target {
     uint64_t cut;
-    struct stage_sealed *sealed; /* what the cut needs, in order of sealing */
+    struct stage_sealed *sealed; /* versions that the cut needs, in order of sealing */
     size_t count;
 };
 
@@ -200,7 +200,7 @@ static int write_target(struct commit *commit, const struct target *target,
     return r;
 }
 
-/* Until it is durable, or the store stops: then the stage keeps what is missing. */
+/* Until it is durable, or the store stops: then the stage keeps the missing bytes. */
 static bool carry_and_retry(struct commit *commit, const struct target *target,
                             const struct drops *drops)
 {

@@ -21,7 +21,7 @@
 #define TIDY_AFTER_NS (2ll * 1000000000)
 
 /* Chunks that get another place must have it before a cut says so: a try of a cut that fails
- * forgets what its packs were to hold. */
+ * forgets the chunks of its packs. */
 static bool finish_moved(struct commit *commit)
 {
     int r = packs_finish(commit->packs);

@@ -20,13 +20,13 @@ struct front_passport {
     uint32_t init_len;
     uint8_t answer[FRONT_ANSWER_LEN]; /* ours */
     uint64_t device;                  /* of the mount */
-    uint32_t mmap_shared;             /* what the self-test found */
+    uint32_t mmap_shared;             /* result of the self-test */
 };
 
 struct front_adopted {
     int fd; /* /dev/fuse, mounted; the front's from front_start() on, failed or not */
     struct front_passport passport;
-    bool no_resend; /* act as if the kernel could not send again what was in flight */
+    bool no_resend; /* act as if the kernel could not resend requests */
 };
 
 struct front_options {
@@ -36,8 +36,8 @@ struct front_options {
     bool allow_other;
     bool read_only;
     unsigned threads;
-    double entry_timeout, attr_timeout; /* s: how long the kernel keeps what it is told */
-    bool no_resend; /* act as if the kernel could not send again what was in flight */
+    double entry_timeout, attr_timeout; /* s: how long the kernel caches answers */
+    bool no_resend;                     /* act as if the kernel could not resend requests */
     /* NULL: mount; else adopt the existing mount. Read by front_start() only */
     const struct front_adopted *adopted;
 };

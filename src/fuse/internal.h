@@ -83,8 +83,8 @@ struct cached_set {
 struct adoption {
     bool is_adopted;
     _Atomic bool is_replaying;   /* the answer to INIT is for us alone */
-    _Atomic bool answer_differs; /* from what the kernel was told */
-    _Atomic bool is_settled;     /* what was in flight has come again, or will not */
+    _Atomic bool answer_differs; /* from the answer that the kernel got */
+    _Atomic bool is_settled;     /* requests in flight have come again, or will not */
     _Atomic unsigned resent, answered_from_memory, failed;
     /* NOTIFIED_MAX inodes of which the kernel was notified since, by a hash; NULL: not adopted */
     _Atomic uint64_t *notified;

@@ -34,7 +34,7 @@ struct range {
 RB_HEAD(range_tree, range);
 TAILQ_HEAD(range_list, range);
 
-#define RANGES_PER_CHANGE 4u /* one more, and what it splits */
+#define RANGES_PER_CHANGE 4u /* one more, and the one that it splits */
 
 enum layer_state { LAYER_DRAFT, LAYER_SEALED, LAYER_PINNED, LAYER_CLEAN, LAYER_STATES };
 
@@ -113,7 +113,7 @@ struct stage_locked {
     uint32_t orphan_ranges;
     /* monotonic ns; writing them in pieces and gathering them did not help either */
     int64_t orphans_stuck_until;
-    /* what is being read to be gathered; length 0: nothing, or it changed since */
+    /* the range that is being read to be gathered; length 0: none, or it changed since */
     struct stage_scattered gathering;
     uint64_t draft_bytes, dropped_bytes;
     uint32_t handle_free, handle_count;

@@ -31,7 +31,7 @@ uint64_t stage_handle_listing_end(struct stage *stage, uint64_t handle);
 #define STAGE_DUE_MAX 64u
 void stage_set_due(struct stage *stage, const uint64_t *inos, size_t count);
 bool stage_is_due(struct stage *stage, uint64_t ino);
-/* The handle is open, and what it was for is not here any more. */
+/* The handle is open, and its inode is gone. */
 #define STAGE_INODE_LOST UINT64_MAX
 void stage_handle_lose(struct stage *stage, uint64_t handle);
 /* The first open handle from *cursor (at first 0) on, which moves behind it. False:

@@ -34,7 +34,7 @@ void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
 void stage_request_closes(uint64_t handle);
 /* From here on another record decides. */
 void stage_request_decide(uint64_t records);
-/* All of it happened. `result` is what the answer needs. */
+/* All of it happened. `result`: for the answer. */
 void stage_request_applied(int64_t result);
 void stage_request_leave(void);
 
@@ -46,7 +46,7 @@ void stage_request_answered(struct stage *stage, uint64_t unique);
  * missed by one that answers, and then looks for announcements. */
 unsigned stage_requests_open(struct stage *stage);
 
-/* --- what a daemon that died has left --------------------------------------------------------- */
+/* --- requests that a dead daemon left --------------------------------------------------------- */
 
 struct stage_request {
     uint64_t unique;

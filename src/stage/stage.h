@@ -100,7 +100,7 @@ struct stage_usage {
     uint64_t drafts;
     uint64_t ready_bytes;         /* free and faulted in */
     uint64_t control_bytes;       /* control file */
-    uint64_t heap_bytes_max;      /* bound of what the stage allocates besides */
+    uint64_t heap_bytes_max;      /* bound of its other allocations */
     uint64_t handles;             /* open files */
     uint64_t dropped_bytes_total; /* written, and dead before any cut needed it */
 };

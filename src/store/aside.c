@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* STORE/lost+found: what recovery or a repair does not understand, and what nothing names after
- * damage. It is kept there, and nothing reads it again; the operator
- * removes it. */
+/* STORE/lost+found: files that recovery or a repair does not understand, or that nothing names
+ * after damage. It is kept there, and nothing reads it again; the operator removes it. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
  * the namespace is walked, and each file named that needs a chunk that cannot be read.
  *
  * A chunk hurts the chunks that are stored by it, too. Where it lies in a pack whose content is not
- * read, that is found by what refers to it (struct chunk_entry). */
+ * read, that is found by its dependents (struct chunk_entry). */
 #include "store/check_remote.h"
 
 #include <stdio.h>
@@ -104,7 +104,7 @@ static int compare_pack_checks(const void *a, const void *b)
                        &((const struct pack_check *)b)->pack.pack);
 }
 
-/* A base is told by what refers to it: its own pack may not be read. */
+/* A bad base is found by its dependent: its own pack may not be read. */
 static int note_lost_chunk(const struct reader_loss *loss, void *arg)
 {
     struct pack_check *check = arg;
@@ -247,7 +247,7 @@ static int check_packs(struct remote_checking *c)
     return c->found.error;
 }
 
-/* --- what is stored by them ------------------------------------------------------------------- */
+/* --- their dependents ------------------------------------------------------------------------- */
 
 /* Adds chunks of which a base is bad; the number. */
 static int spread_in_pack(struct remote_checking *c, uint64_t pack, size_t *ret_added)

@@ -119,7 +119,7 @@ static void report_aside(struct fsck *fsck)
         fsck->report(line, false, fsck->arg);
 }
 
-/* No problem of the store: but what was acknowledged last is not in what was checked. */
+/* No problem of the store: but the last acknowledged data was not checked. */
 static void report_staged(struct fsck *fsck)
 {
     uint64_t bytes;

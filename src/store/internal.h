@@ -9,7 +9,7 @@
 struct store_own {
     struct job *job;
     _Atomic uint64_t next_ino;
-    bool met_damage;   /* by this start: what nothing names is set aside, not removed */
+    bool met_damage;   /* by this start: unreferenced files are set aside, not removed */
     bool view_is_new;  /* this start made it */
     bool view_is_kept; /* this start should have, and could not: it goes on with a damaged one */
     /* the recovery verifies it from its beginning, not only from where the view is */
@@ -52,7 +52,7 @@ CAIRN_MUST_CHECK int set_aside(const struct store *store, const char *name);
 /* Makes the directory, durably. */
 CAIRN_MUST_CHECK int aside_begin(const struct store *store);
 CAIRN_MUST_CHECK int aside_sync(const struct store *store);
-/* The path there of what is called `name` below STORE. Caller frees. */
+/* The path there of STORE/name. Caller frees. */
 char *aside_path(const struct store *store, const char *name);
 
 /* --- repair.c --------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
  *
  *   job.c     the thread, its lines and counts; gc on request
  *   scrub.c   reading and verifying everything
- *   scrub_files.c   the files that lack what no tier gives */
+ *   scrub_files.c   the files that lack chunks which no tier gives */
 #pragma once
 
 #include "store/internal.h"

@@ -66,7 +66,7 @@ char *reader_left_stage(const struct store *store)
     return NULL;
 }
 
-/* --- what cannot be read ---------------------------------------------------------------------- */
+/* --- losses ----------------------------------------------------------------------------------- */
 
 static const char *describe_lost_object(int error)
 {

@@ -11,10 +11,10 @@
 
 struct view_remote_pack;
 
-/* With options->remote: what its newest head says, in options->path, an empty private directory
- * that the caller removes later. Without: what is durable in the store options->path, of which the
- * caller holds STORE/lock; a stage is left as it is. On failure *ret_text says in one line what is
- * wrong (caller frees). */
+/* With options->remote: the state of its newest head, in options->path, an empty private directory
+ * that the caller removes later. Without: the durable state of the store options->path, of which
+ * the caller holds STORE/lock; a stage is left as it is. On failure *ret_text says in one line what
+ * is wrong (caller frees). */
 CAIRN_MUST_CHECK int reader_open(const struct store_options *options, struct store **ret,
                                  char **ret_text);
 void reader_close(struct store *store);
@@ -22,7 +22,7 @@ void reader_close(struct store *store);
 /* Reads that are under way, and all later ones, end soon with an error. Any thread. */
 void reader_interrupt(struct store *store);
 
-/* Why the newest state that was published is not what is shown; NULL: it is, as far as is known.
+/* Why the newest published state is not shown; NULL: it is, as far as is known.
  * Lent, as long as the store. */
 const char *reader_shown_instead(const struct store *store);
 
@@ -38,12 +38,12 @@ struct reader_loss {
     int error;     /* of that pack, or of its bytes */
     bool is_remote;
     bool has_no_remote;   /* and that is why */
-    bool is_through_base; /* a chunk by which it is stored is what cannot be read: `base` */
+    bool is_through_base; /* a chunk by which it is stored cannot be read: `base` */
 };
 /* "packs/00... is missing": caller frees. */
 char *reader_describe_loss(const struct reader_loss *loss);
 
-/* Results of the calls: 0 to go on; negative ends what calls them, and is returned. */
+/* Results of the calls: 0 to go on; negative ends the call, which returns it. */
 struct reader_calls {
     int (*give)(uint64_t offset, const void *bytes, size_t length, void *arg);
     int (*lost)(const struct reader_loss *loss, void *arg);
@@ -54,8 +54,8 @@ struct reader_calls {
  * already. */
 struct reader_group;
 
-/* Calls `fn` with the groups of a file, in order, and `lost` for what has no place; holes are in
- * none. `fn` owns the group. */
+/* Calls `fn` with the groups of a file, in order, and `lost` for chunks without a place; holes are
+ * in none. `fn` owns the group. */
 CAIRN_MUST_CHECK int reader_plan(struct store *store, uint64_t ino,
                                  int (*fn)(struct reader_group *group, void *arg),
                                  const struct reader_calls *calls);
@@ -86,5 +86,5 @@ CAIRN_MUST_CHECK int reader_pack_chunks(struct store *store, uint64_t pack,
 CAIRN_MUST_CHECK int reader_add_entry(const struct chunk_entry *entry, bool is_needed,
                                       void *entries);
 void reader_sort_entries(struct reader_entries *entries); /* by place */
-/* Reads the index of a pack in the remote. -EUCLEAN: it is not what the view knows. */
+/* Reads the index of a pack in the remote. -EUCLEAN: the view knows another. */
 CAIRN_MUST_CHECK int reader_check_index(struct store *store, const struct view_remote_pack *pack);

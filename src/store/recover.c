@@ -53,7 +53,7 @@ static int note_durable_birth(const struct record *rec, void *arg)
     return 0;
 }
 
-/* Holds what an operation is about to change, until the end of the recovery. */
+/* Holds an inode that an operation is about to change, until the end of the recovery. */
 static bool hold_inode(struct replay *rp, uint64_t ino)
 {
     struct ns_inode inode;
@@ -231,7 +231,7 @@ static int add_nascent(const struct record *rec, void *arg)
     return 0;
 }
 
-/* --- what was open ---------------------------------------------------------------------------- */
+/* --- open files ------------------------------------------------------------------------------- */
 
 /* Files that are open to be written, in order. */
 static void find_open(struct store *store, struct inos *open)
@@ -318,7 +318,7 @@ static int replay_stage(struct store *store, struct replay *rp)
 
 /* --- sessions --------------------------------------------------------------------------------- */
 
-/* -EOVERFLOW: what the journal, the stage or the remote say leaves no number to go on with. */
+/* -EOVERFLOW: the numbers of the journal, the stage or the remote leave none to go on with. */
 static int begin_epoch(struct store *store)
 {
     uint64_t epoch = 0, next = 0;
@@ -401,7 +401,7 @@ static int begin_journal(struct store *store, char **ret_text)
     return r;
 }
 
-/* Takes over what the old stage has, in the new epoch. */
+/* Takes over the data of the old stage, in the new epoch. */
 static int take_over(struct store *store, struct replay *rp, char **ret_text)
 {
     stage_begin_recovery(store->local.stage, store->local.epoch);

@@ -158,7 +158,7 @@ static int open_and_replay(struct store *store, struct standing *ret)
     ret->is_behind = commit_view_forgot_head(&store->commit);
     if (ret->is_behind)
         return 0;
-    /* A power loss took what RocksDB had not written yet. */
+    /* A power loss took rows that RocksDB had not written yet. */
     ret->is_behind = applied < journal_anchor(store->commit.journal)->cut;
     return commit_replay_journal(&store->commit, store->own->whole_journal ? 0 : applied,
                                  &ret->replayed);

@@ -380,7 +380,7 @@ static bool is_on_nvme(struct scrub *s, const struct chunk_name *name)
     return view_chunk(s->store->local.view, name, &local, &refs) == 0 && local.pack != 0;
 }
 
-/* The uploader writes anew what it can of them, and publishes that. */
+/* The uploader stores anew those that it can, and publishes that. */
 static int await_remote(struct scrub *s)
 {
     struct remote *remote = s->store->remote;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Opening and closing a store, and what can be told of it. */
+/* Opening and closing a store, and its status. */
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -359,7 +359,7 @@ static void status_behind(struct store *store, struct store_status *ret)
         stage_sealed_list(store->local.stage, NULL, 0) + stage_drafts(store->local.stage, NULL, 0);
 }
 
-/* Threads that hash and encode, and what they decode beside others. */
+/* Threads that hash and encode, and the chunks that they decode beside others. */
 static uint64_t encoding_memory(const struct store *store)
 {
     uint64_t threads = store->local.options.writeback_threads + 1;

@@ -2,7 +2,7 @@
 /* A store: everything below the file semantics. It keeps the order of operations, carries them
  * down, and brings them back.
  *
- *   store_open()      recovers what is durable, and what the stage still has
+ *   store_open()      recovers the durable state, and the data that the stage still has
  *   history_commit()  an operation becomes part of the history (acknowledged, in the stage)
  *   history_seal()    a file's draft becomes a version, part of the history
  *   background        targets are chosen, written to packs and a journal batch; the view follows;
@@ -34,7 +34,7 @@ CAIRN_MUST_CHECK int store_start(struct store *store, void (*room)(void *arg), v
  * removed. */
 void store_close(struct store *store);
 
-/* The same, where another daemon will go on with the mount: the stage stays. It holds what is open,
+/* The same, where another daemon will go on with the mount: the stage stays. It holds open files,
  * also files without a name, which are never durable. */
 void store_leave(struct store *store);
 
@@ -53,7 +53,7 @@ struct stage *store_stage(struct store *store);
 uint64_t store_new_ino(struct store *store);
 
 /* Makes the copy of a store, which the caller has locked and which is not mounted, a store of its
- * own: it gets a new random id, and what it wrote under the old one stays its own. History and
+ * own: it gets a new random id, and packs that it wrote under the old one stay its own. History and
  * chunk key remain, so a remote knows it as another writer of that history. One durable write
  * decides. -EBUSY: its stage has data. *ret_text says what is wrong (caller frees). Blocks. */
 CAIRN_MUST_CHECK int store_new_id(const char *path, char ret_id[33], char **ret_text);
@@ -68,7 +68,7 @@ enum job_kind {
     JOB_NONE,
     /* reads and verifies everything; what is damaged in one tier is healed from another */
     JOB_SCRUB,
-    JOB_GC, /* deletes what nothing needs, now */
+    JOB_GC, /* deletes unreferenced packs, now */
 };
 
 struct job_options {
@@ -83,7 +83,7 @@ struct job_counts {
     uint64_t packs, chunks;      /* looked at */
     /* JOB_SCRUB: chunks that are damaged or missing, in one tier or the other */
     uint64_t found, healed, unhealed;
-    uint64_t files;                  /* JOB_SCRUB: that lack what no tier gives */
+    uint64_t files;                  /* JOB_SCRUB: that lack chunks which no tier gives */
     uint64_t objects, removed_bytes; /* JOB_GC: deleted, or that would be */
 };
 
@@ -145,7 +145,7 @@ CAIRN_MUST_CHECK int store_fsck(const char *path,
 CAIRN_MUST_CHECK int store_repair(const char *path,
                                   void (*report)(const char *line, bool is_problem, void *arg),
                                   void *arg);
-/* Offline: what can be told without recovering. */
+/* Offline: a status without recovering. */
 CAIRN_MUST_CHECK int store_peek(const char *path, struct store_status *ret);
 /* Offline: durable changes that no published head has. */
 CAIRN_MUST_CHECK int store_peek_unpublished(const char *path, struct store_unpublished *ret);
