@@ -19,7 +19,6 @@
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/redact.h"
-#include "cli/target.h"
 #include "daemon/store_directory.h"
 
 #define PART_MAX (16u * 1024 * 1024)

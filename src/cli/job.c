@@ -9,7 +9,6 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/human.h"
-#include "cli/target.h"
 #include "daemon/control.h"
 
 #define POLL_FIRST_MS 10

@@ -11,8 +11,6 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/json.h"
-#include "cli/target.h"
-#include "daemon/control.h"
 
 #define FOLLOW_MS 200
 #define LINE_MAX_LEN 4096

@@ -5,8 +5,6 @@
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/json.h"
-#include "cli/target.h"
-#include "daemon/control.h"
 
 struct metrics_request {
     bool json;

@@ -7,7 +7,6 @@
 
 #include "base/mountinfo.h"
 #include "base/text.h"
-#include "base/vector.h"
 
 /* A mount with another mount in it. Unmounting that unmounts it in peers and slaves, too, where it
  * has the same path. */

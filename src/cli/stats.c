@@ -9,8 +9,6 @@
 #include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/json.h"
-#include "cli/target.h"
-#include "daemon/options.h"
 
 #define HEADER_EVERY 20
 

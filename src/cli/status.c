@@ -10,7 +10,6 @@
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/json.h"
-#include "cli/mounts.h"
 #include "cli/target.h"
 #include "daemon/figures.h"
 #include "daemon/service.h"

@@ -10,7 +10,6 @@
 #include "cli/interrupt.h"
 #include "cli/human.h"
 #include "cli/json.h"
-#include "cli/target.h"
 #include "daemon/control.h"
 #include "daemon/store_directory.h"
 

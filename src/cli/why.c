@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/why.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/text.h"
