@@ -28,7 +28,7 @@ struct base_need {
     struct chunk_entry place;
 };
 
-static struct base_need *find_base_need(const struct bases *bases, const struct chunk_name *name)
+static struct base_need *find_need(const struct bases *bases, const struct chunk_name *name)
 {
     struct base_need *need = NULL;
     HASH_FIND(hh, bases->needs, name, sizeof *name, need);
@@ -42,7 +42,7 @@ int dense_find_place(struct store *store, const struct chunk_name *name, struct 
 }
 
 /* An index's depths are not believed: they have to decrease. */
-static void find_remote_base_place(struct store *store, struct base_need *need)
+static void find_remote_place(struct store *store, struct base_need *need)
 {
     need->is_local = false;
     need->error = dense_find_place(store, &need->name, &need->place);
@@ -50,18 +50,18 @@ static void find_remote_base_place(struct store *store, struct base_need *need)
         need->error = -EUCLEAN;
 }
 
-static void find_base_place(struct store *store, struct base_need *need)
+static void find_place(struct store *store, struct base_need *need)
 {
     int r = packs_find(store->commit.packs, &need->name, &need->place);
     need->is_local = r == 0 && chunk_is_readable(&need->place);
     need->local_error = r;
     need->error = 0;
     if (!need->is_local)
-        find_remote_base_place(store, need);
+        find_remote_place(store, need);
 }
 
-static struct base_need *base_need_new(struct store *store, const struct chunk_entry *dependent,
-                                       const struct chunk_name *name)
+static struct base_need *need_new(struct store *store, const struct chunk_entry *dependent,
+                                  const struct chunk_name *name)
 {
     struct base_need *need = xcalloc(1, sizeof *need);
     need->name = *name;
@@ -70,18 +70,18 @@ static struct base_need *base_need_new(struct store *store, const struct chunk_e
     if (store->dense)
         need->base = bases_cache_find(store->dense->bases, name);
     if (store->dense && !need->base)
-        find_base_place(store, need);
+        find_place(store, need);
     return need;
 }
 
-static void base_need_free(struct store *store, struct base_need *need)
+static void need_free(struct store *store, struct base_need *need)
 {
     if (need->base)
         bases_cache_unpin(store->dense->bases, need->base);
     free(need);
 }
 
-static uint32_t base_need_bytes(const struct base_need *need)
+static uint32_t need_bytes(const struct base_need *need)
 {
     return need->base ? need->base->len : need->error == 0 ? need->place.raw_len : 0;
 }
@@ -99,17 +99,17 @@ static bool add_dependent(struct bases *bases, const struct chunk_entry *entry)
     size_t count = 0;
     uint64_t bytes = 0;
     for (unsigned i = 0; i < entry->ref_count; i++) {
-        if (find_base_need(bases, &entry->refs[i].name))
+        if (find_need(bases, &entry->refs[i].name))
             continue;
-        struct base_need *need = base_need_new(bases->store, entry, &entry->refs[i].name);
+        struct base_need *need = need_new(bases->store, entry, &entry->refs[i].name);
         HASH_ADD(hh, bases->needs, name, sizeof need->name, need);
         added[count++] = need;
-        bytes += base_need_bytes(need);
+        bytes += need_bytes(need);
     }
     bool fits = bases->bytes == 0 || bases->bytes + bytes <= BASES_BYTES;
     for (size_t i = 0; i < count && !fits; i++) {
         HASH_DEL(bases->needs, added[i]);
-        base_need_free(bases->store, added[i]);
+        need_free(bases->store, added[i]);
     }
     bases->bytes += fits ? bytes : 0;
     return fits;
@@ -117,7 +117,7 @@ static bool add_dependent(struct bases *bases, const struct chunk_entry *entry)
 
 /* --- reading them ----------------------------------------------------------------------------- */
 
-static int bases_read_local(struct store *store, struct base_need *need)
+static int read_local(struct store *store, struct base_need *need)
 {
     struct base *base = base_new(&need->name, need->place.raw_len);
     int r = packs_read_at(store->commit.packs, &need->place, base->bytes);
@@ -130,18 +130,18 @@ static int bases_read_local(struct store *store, struct base_need *need)
 }
 
 /* A chunk may leave its pack at any time. */
-static void load_local_base(struct store *store, struct base_need *need)
+static void load_local(struct store *store, struct base_need *need)
 {
     int r = -ENOENT;
     for (int try = 0; try < CHUNK_TRIES && r == -ENOENT && need->is_local; try++) {
-        r = bases_read_local(store, need);
+        r = read_local(store, need);
         if (r == -ENOENT)
-            find_base_place(store, need);
+            find_place(store, need);
     }
     if (r == 0 || !need->is_local)
         return;
     need->local_error = r;
-    find_remote_base_place(store, need);
+    find_remote_place(store, need);
 }
 
 /* NVMe has it damaged: it is stored there anew. */
@@ -236,7 +236,7 @@ static void fetch_bases(struct store *store, const struct bases *below, struct b
     }
 }
 
-static int bases_compare_places(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct chunk_entry *x = &(*(struct base_need *const *)a)->place,
                              *y = &(*(struct base_need *const *)b)->place;
@@ -249,10 +249,10 @@ static size_t gather_needs(struct bases *bases, const struct chunk_entry *entrie
 
 /* Loads `needs` from the remote, in order of place, with what they refer to themselves gathered
  * before memory is taken for them. */
-static void load_remote_bases(struct bases *bases, struct base_need **needs, size_t count)
+static void load_remote(struct bases *bases, struct base_need **needs, size_t count)
 {
     struct chunk_entry *places = xcalloc(count, sizeof *places);
-    qsort(needs, count, sizeof *needs, bases_compare_places);
+    qsort(needs, count, sizeof *needs, compare_places);
     for (size_t i = 0; i < count; i++)
         places[i] = needs[i]->place;
     for (size_t i = 0, n; i < count; i += n) {
@@ -264,8 +264,7 @@ static void load_remote_bases(struct bases *bases, struct base_need **needs, siz
     free(places);
 }
 
-/* Is it certain that no other try will read it? */
-static bool bases_is_final(int error)
+bool bases_is_final(int error)
 {
     return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN ||
            error == -EPROTONOSUPPORT || error == -ENOLINK;
@@ -277,7 +276,7 @@ static bool has_moved(struct store *store, struct base_need *need)
     const struct dense_remote *remote = &store->dense->remote;
     struct chunk_entry before = need->place;
     int error = need->error;
-    find_remote_base_place(store, need);
+    find_remote_place(store, need);
     if (need->error == 0 &&
         (need->place.pack != before.pack || need->place.offset != before.offset))
         return true;
@@ -288,7 +287,7 @@ static bool has_moved(struct store *store, struct base_need *need)
 }
 
 /* Lists those that are to be read from the remote now. */
-static size_t list_remote_bases(struct bases *bases, struct base_need **list)
+static size_t list_remote(struct bases *bases, struct base_need **list)
 {
     struct base_need *need, *next;
     size_t count = 0;
@@ -306,18 +305,18 @@ static size_t list_remote_bases(struct bases *bases, struct base_need **list)
     return count;
 }
 
-static void load_needed_bases(struct bases *bases)
+static void load_needed(struct bases *bases)
 {
     struct base_need *need, *next;
     struct base_need **list = xcalloc(HASH_COUNT(bases->needs), sizeof(struct base_need *));
     HASH_ITER(hh, bases->needs, need, next)
     if (!need->base && need->error == 0 && need->is_local)
-        load_local_base(bases->store, need);
+        load_local(bases->store, need);
     for (int try = 0; try < TRIES; try++) {
-        size_t count = list_remote_bases(bases, list);
+        size_t count = list_remote(bases, list);
         if (count == 0)
             break;
-        load_remote_bases(bases, list, count);
+        load_remote(bases, list, count);
         for (size_t i = 0; i < count; i++)
             if (!list[i]->base && bases_is_final(list[i]->error) &&
                 has_moved(bases->store, list[i]) && try + 1 == TRIES)
@@ -332,7 +331,7 @@ static size_t gather_needs(struct bases *bases, const struct chunk_entry *entrie
     while (n < count && (!is_dependent(&entries[n]) || add_dependent(bases, &entries[n])))
         n++;
     if (bases->needs)
-        load_needed_bases(bases);
+        load_needed(bases);
     return n;
 }
 
@@ -350,7 +349,7 @@ void bases_release(struct bases *bases)
     HASH_ITER(hh, bases->needs, need, next)
     {
         HASH_DEL(bases->needs, need);
-        base_need_free(bases->store, need);
+        need_free(bases->store, need);
     }
 }
 
@@ -374,7 +373,7 @@ uint64_t bases_room(const struct chunk_entry *entries, size_t count)
 static int resolve_ref(const struct bases *bases, const struct chunk_ref *ref, struct iovec *ret,
                        struct base_loss *loss)
 {
-    const struct base_need *need = find_base_need(bases, &ref->name);
+    const struct base_need *need = find_need(bases, &ref->name);
     int error = need ? need->error : -EUCLEAN;
     if (!need || !need->base) {
         *loss = (struct base_loss){ref->name, error};

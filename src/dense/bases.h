@@ -66,6 +66,8 @@ CAIRN_MUST_CHECK int bases_decode(const struct bases *bases, const struct chunk_
 /* Would the decoding fail with -ENOLINK? Reads nothing. */
 CAIRN_MUST_CHECK bool bases_find_loss(const struct bases *bases, const struct chunk_entry *entry,
                                       struct base_loss *ret_loss);
+/* Is it certain, by the error of reading a chunk, that another try at once would not read it? */
+CAIRN_MUST_CHECK bool bases_is_final(int error);
 /* -ENOLINK, in words, as the cause of the calling thread's error. */
 void bases_note_loss(const struct base_loss *loss);
 

@@ -23,7 +23,7 @@ struct bases_cache *bases_cache_new(void)
     return cache;
 }
 
-static void forget_base_locked(struct bases_cache *cache, struct base *base)
+static void forget_locked(struct bases_cache *cache, struct base *base)
 {
     check_held(&cache->lock);
     check(base->is_known && !base->is_coming);
@@ -42,7 +42,7 @@ void bases_cache_free(struct bases_cache *cache)
     HASH_ITER(hh, cache->table, base, next)
     {
         check(base->pins == 0);
-        forget_base_locked(cache, base);
+        forget_locked(cache, base);
     }
     mutex_unlock(&cache->lock);
     mutex_done(&cache->lock);
@@ -51,14 +51,14 @@ void bases_cache_free(struct bases_cache *cache)
 }
 
 /* Pinned ones are of threads that gather, and counted there, so they stay. */
-static void shrink_cache_locked(struct bases_cache *cache)
+static void shrink_locked(struct bases_cache *cache)
 {
     check_held(&cache->lock);
     struct base *base = TAILQ_FIRST(&cache->by_use), *next;
     for (; base && cache->held > BASES_CACHE_BYTES; base = next) {
         next = TAILQ_NEXT(base, link);
         if (base->pins == 0)
-            forget_base_locked(cache, base);
+            forget_locked(cache, base);
     }
 }
 
@@ -80,7 +80,7 @@ struct base *base_new(const struct chunk_name *name, uint32_t len)
     return base;
 }
 
-static void keep_base_locked(struct bases_cache *cache, struct base *base)
+static void keep_locked(struct bases_cache *cache, struct base *base)
 {
     check_held(&cache->lock);
     TAILQ_INSERT_TAIL(&cache->by_use, base, link);
@@ -101,7 +101,7 @@ struct base *bases_cache_add(struct bases_cache *cache, struct base *base)
     }
     HASH_ADD(hh, cache->table, name, sizeof base->name, base);
     base->is_known = true;
-    keep_base_locked(cache, base);
+    keep_locked(cache, base);
     return base;
 }
 
@@ -128,7 +128,7 @@ void bases_cache_came(struct bases_cache *cache, struct base *base, int error)
     base->is_coming = false;
     base->error = error;
     if (error == 0)
-        keep_base_locked(cache, base);
+        keep_locked(cache, base);
     else
         HASH_DEL(cache->table, base);
     base->is_known = error == 0;
@@ -154,5 +154,5 @@ void bases_cache_unpin(struct bases_cache *cache, struct base *base)
     }
     TAILQ_REMOVE(&cache->by_use, base, link);
     TAILQ_INSERT_TAIL(&cache->by_use, base, link);
-    shrink_cache_locked(cache);
+    shrink_locked(cache);
 }

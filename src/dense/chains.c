@@ -54,13 +54,13 @@ static uint32_t *slot_of(const struct chains *chains, const struct chunk_name *n
     }
 }
 
-static struct link *find_chain_link(const struct chains *chains, const struct chunk_name *name)
+static struct link *find_link(const struct chains *chains, const struct chunk_name *name)
 {
     uint32_t slot = *slot_of(chains, name);
     return slot ? &chains->links.at[slot - 1] : NULL;
 }
 
-static void add_chain_link(struct chains *chains, const struct link *link)
+static void add_link(struct chains *chains, const struct link *link)
 {
     uint32_t *slot = slot_of(chains, &link->name);
     check(*slot == 0 && chains->links.count < LINKS_MAX);
@@ -71,27 +71,27 @@ static void add_chain_link(struct chains *chains, const struct link *link)
 void chains_add(struct chains *chains, const struct chunk_name *name, const struct chain_base *base)
 {
     check(base->depth > 0 && base->level > 0 && base->level <= base->depth);
-    if (chains->links.count + 2 > LINKS_MAX || find_chain_link(chains, name))
+    if (chains->links.count + 2 > LINKS_MAX || find_link(chains, name))
         return;
-    if (!find_chain_link(chains, &base->name))
-        add_chain_link(chains, &(struct link){.name = base->name, .is_placed = base->is_placed});
-    find_chain_link(chains, &base->name)->hanging++;
-    add_chain_link(chains, &(struct link){.name = *name,
-                                          .base = base->name,
-                                          .depth = (uint16_t)base->depth,
-                                          .level = (uint16_t)base->level,
-                                          .length = base->length});
+    if (!find_link(chains, &base->name))
+        add_link(chains, &(struct link){.name = base->name, .is_placed = base->is_placed});
+    find_link(chains, &base->name)->hanging++;
+    add_link(chains, &(struct link){.name = *name,
+                                    .base = base->name,
+                                    .depth = (uint16_t)base->depth,
+                                    .level = (uint16_t)base->level,
+                                    .length = base->length});
 }
 
 bool chains_know(const struct chains *chains, const struct chunk_name *name)
 {
-    return find_chain_link(chains, name) != NULL;
+    return find_link(chains, name) != NULL;
 }
 
 unsigned chains_planned(const struct chains *chains, const struct chunk_name *name,
                         struct chunk_name *ret_base)
 {
-    const struct link *link = find_chain_link(chains, name);
+    const struct link *link = find_link(chains, name);
     if (!link || link->level == 0)
         return 0;
     *ret_base = link->base;
@@ -115,7 +115,7 @@ static uint64_t plain_length(uint32_t raw_len)
     return 2ull * raw_len / 3;
 }
 
-static int chains_look_at_place(struct view *view, struct spot *spot)
+static int look_at_place(struct view *view, struct spot *spot)
 {
     struct chunk_entry entry, local;
     uint64_t refs = 0;
@@ -133,13 +133,13 @@ static int chains_look_at_place(struct view *view, struct spot *spot)
     return r == -ENOENT ? 0 : r;
 }
 
-static int chains_look_at_chunk(const struct chains *chains, struct view *view,
-                                const struct chunk_name *name, uint32_t raw_len, struct spot *ret)
+static int look_at_chunk(const struct chains *chains, struct view *view,
+                         const struct chunk_name *name, uint32_t raw_len, struct spot *ret)
 {
-    const struct link *link = find_chain_link(chains, name);
+    const struct link *link = find_link(chains, name);
     *ret = (struct spot){.name = *name, .length = plain_length(raw_len)};
     if (!link || link->is_placed)
-        return chains_look_at_place(view, ret);
+        return look_at_place(view, ret);
     if (link->depth == 0)
         return 0;
     ret->is_difference = true;
@@ -180,7 +180,7 @@ static int walk_chain(const struct chains *chains, struct view *view, const stru
     *ret = (struct chain){0};
     do {
         struct spot *spot = &ret->spots[ret->count++];
-        r = chains_look_at_chunk(chains, view, &next, raw_len, spot);
+        r = look_at_chunk(chains, view, &next, raw_len, spot);
         ret->has_name = ret->has_name || chunk_name_equal(&next, name);
         next = spot->base;
     } while (r == 0 && keyframe_of(ret)->is_difference && ret->count < ARRAY_LEN(ret->spots));
@@ -199,10 +199,10 @@ static int is_image(struct view *view, const struct spot *spot, bool *ret)
 /* --- stars ------------------------------------------------------------------------------------ */
 
 /* Differences to it, there and by plan, are fewer than `most`. */
-static int chains_has_room(const struct chains *chains, struct view *view, const struct spot *spot,
-                           uint64_t most, bool *ret)
+static int has_room(const struct chains *chains, struct view *view, const struct spot *spot,
+                    uint64_t most, bool *ret)
 {
-    const struct link *link = find_chain_link(chains, &spot->name);
+    const struct link *link = find_link(chains, &spot->name);
     uint64_t hanging = 0;
     int r = 0;
     if (spot->is_placed)
@@ -222,12 +222,12 @@ static int choose_of_star(const struct chains *chains, struct view *view, const 
     if (form == FORM_NESTED && chain->count > 1)
         base = keyframe - 1;
     if (base != keyframe && base->kept <= kept_max)
-        r = chains_has_room(chains, view, base, NESTED_MEMBERS, &is_free);
+        r = has_room(chains, view, base, NESTED_MEMBERS, &is_free);
     if (r == 0 && !is_free) {
         base = keyframe;
         if (base->kept <= kept_max)
-            r = chains_has_room(chains, view, base,
-                                form == FORM_NESTED ? NESTED_STARS : KEYFRAME_EVERY - 1, &is_free);
+            r = has_room(chains, view, base,
+                         form == FORM_NESTED ? NESTED_STARS : KEYFRAME_EVERY - 1, &is_free);
     }
     *ret = is_free ? base : NULL;
     return r;
@@ -312,9 +312,8 @@ static const struct spot *choose_of_chain(const struct chain *chain, uint32_t ra
 
 /* --- any -------------------------------------------------------------------------------------- */
 
-static int chains_choose_base(const struct chains *chains, struct view *view,
-                              const struct chain *chain, enum chain_form form, uint32_t raw_len,
-                              const struct spot **ret)
+static int choose_base(const struct chains *chains, struct view *view, const struct chain *chain,
+                       enum chain_form form, uint32_t raw_len, const struct spot **ret)
 {
     bool has_twins = false;
     int r = form == FORM_CHAIN ? is_image(view, &chain->spots[0], &has_twins) : 0;
@@ -335,7 +334,7 @@ int chains_find_base(const struct chains *chains, struct view *view, const struc
     *ret = (struct chain_base){0};
     int r = walk_chain(chains, view, name, partner, raw_len, &chain);
     if (r == 0)
-        r = chains_choose_base(chains, view, &chain, form, raw_len, &base);
+        r = choose_base(chains, view, &chain, form, raw_len, &base);
     if (r < 0 || !base || chain.has_name)
         return r;
     *ret = (struct chain_base){.name = base->name,

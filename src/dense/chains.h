@@ -38,9 +38,10 @@ void chains_free(struct chains *chains); /* NULL is fine */
 /* The base that a chunk is to be stored by. */
 struct chain_base {
     struct chunk_name name;
-    unsigned depth;  /* of the chunk, if it is; 0: none, it is a keyframe */
-    unsigned level;  /* 1 more than the base's, which is to be sent before it with the same cut, or
-                        1: the base is there, or is sent as it is */
+    unsigned depth; /* of the chunk, if it is; 0: none, it is a keyframe */
+    /* 1 more than the base's, which is to be sent before it with the same cut, or 1: the base is
+     * there, or is sent as it is. */
+    unsigned level;
     uint32_t length; /* bytes that the chunk is then likely to take */
     bool is_placed;  /* the base is in the remote */
     bool is_dead;    /* and no file refers to it: differences alone keep it there */

@@ -20,7 +20,7 @@ int file_keys_compare(const void *a, const void *b)
     return x->ino < y->ino ? -1 : x->ino > y->ino;
 }
 
-static int note_part_of_changed_file(const struct view_extent *part, void *arg)
+static int note_part(const struct view_extent *part, void *arg)
 {
     struct parts *parts = arg;
     const struct extent *e = &part->extent;
@@ -31,7 +31,7 @@ static int note_part_of_changed_file(const struct view_extent *part, void *arg)
 
 int parts_of_file(struct view_cut *cut, uint64_t ino, struct parts *ret)
 {
-    return view_cut_content(cut, ino, note_part_of_changed_file, ret);
+    return view_cut_content(cut, ino, note_part, ret);
 }
 
 unsigned dense_width(struct store *store, const struct chunk_entry *entry)
@@ -66,7 +66,7 @@ static int compare_siblings(const void *a, const void *b)
     return x->key.ino < y->key.ino ? -1 : x->key.ino > y->key.ino;
 }
 
-static int note_path_of_changed_file(const char *name, uint64_t ino, void *arg)
+static int note_path(const char *name, uint64_t ino, void *arg)
 {
     struct siblings *siblings = arg;
     const struct changed_file key = {.key.ino = ino, .parent = siblings->at->parent};
@@ -85,9 +85,8 @@ static int name_siblings(struct siblings *siblings)
 {
     uint64_t parent = siblings->at->parent;
     siblings->directory = view_cut_path(siblings->cut, parent);
-    int r = siblings->directory
-                ? view_cut_names(siblings->cut, parent, "", 0, note_path_of_changed_file, siblings)
-                : -ESTALE;
+    int r = siblings->directory ? view_cut_names(siblings->cut, parent, "", 0, note_path, siblings)
+                                : -ESTALE;
     free(siblings->directory);
     return r;
 }
@@ -125,7 +124,7 @@ static int look_at_siblings(struct siblings *siblings)
 
 /* --- all of them ------------------------------------------------------------------------------ */
 
-static int note_changed_file(const struct view_inode *file, void *arg)
+static int note_file(const struct view_inode *file, void *arg)
 {
     struct changed_files *files = arg;
     if (file->attrs.size >= FX_RAW_MIN)
@@ -134,8 +133,8 @@ static int note_changed_file(const struct view_inode *file, void *arg)
     return files->count == FILES_MAX;
 }
 
-static int look_at_changed_files(struct dense *dense, struct view_cut *cut, int64_t *time,
-                                 struct changed_files *files)
+static int look_at_files(struct dense *dense, struct view_cut *cut, int64_t *time,
+                         struct changed_files *files)
 {
     int r = 0;
     for (size_t i = 0, n; i < files->count && r == 0 && *time > 0; i += n) {
@@ -153,10 +152,10 @@ static int look_at_changed_files(struct dense *dense, struct view_cut *cut, int6
 int changed_list(struct dense *dense, struct view_cut *cut, int64_t *time,
                  struct changed_files *ret)
 {
-    int r = view_cut_changed_files(cut, note_changed_file, ret);
+    int r = view_cut_changed_files(cut, note_file, ret);
     vector_sort(ret, compare_siblings);
     if (r == 0)
-        r = look_at_changed_files(dense, cut, time, ret);
+        r = look_at_files(dense, cut, time, ret);
     vector_sort(ret, file_keys_compare);
     return r;
 }

@@ -10,8 +10,8 @@
 #include "dense/internal.h"
 #include "dense/series.h"
 
-#define QUIET_NS                                                                                   \
-    (2ll * SECOND_NS) /* since the last read or operation; no longer than reduce_after */
+/* Since the last read or operation; no longer than reduce_after. */
+#define QUIET_NS (2ll * SECOND_NS)
 #define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing; as QUIET_NS */
 #define REST_SHARE 50                 /* and at least so many times what it took */
 #define DRAFTS_MAX (32 * MIB)         /* that are being written: a log may always be */
@@ -107,8 +107,7 @@ static bool may_begin(struct store *store)
 /* --- is a file old? --------------------------------------------------------------------------- */
 
 /* A name of a path, and then what is behind it. */
-static int walk_path_to_inode(struct view *view, const char *path, size_t len,
-                              struct view_inode *ret)
+static int find_path(struct view *view, const char *path, size_t len, struct view_inode *ret)
 {
     struct view_entry entry = {.ino = ROOT_INO};
     int r = 0;
@@ -129,7 +128,7 @@ static int look_at_member(struct store *store, const struct series *series, cons
 {
     struct view_inode inode;
     _cleanup_free_ char *path = series_member(series, name);
-    int r = path ? walk_path_to_inode(store->local.view, path, strlen(path), &inode) : -ENOENT;
+    int r = path ? find_path(store->local.view, path, strlen(path), &inode) : -ENOENT;
     if (r == 0 && S_ISREG(inode.attrs.mode))
         *newest = inode.attrs.mtime > *newest ? inode.attrs.mtime : *newest;
     return r == -ENOENT ? 0 : r;
@@ -141,7 +140,7 @@ static int find_newest(struct store *store, const struct series *series, int64_t
     char name[SERIES_NAME_LEN + 1];
     struct view_inode directory;
     *ret = INT64_MIN;
-    int r = walk_path_to_inode(store->local.view, series->path, series->directory_len, &directory);
+    int r = find_path(store->local.view, series->path, series->directory_len, &directory);
     series_first_name(series, name);
     for (size_t looks = 1; r == 0; looks++) {
         if (looks % LOOK_EVERY == 0 && !may_go_on(store))
@@ -219,7 +218,7 @@ static uint64_t uses_of(const struct extent *e)
     return (e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1;
 }
 
-static bool is_listed_in_round(const struct round *round, const struct chunk_name *name)
+static bool is_listed(const struct round *round, const struct chunk_name *name)
 {
     for (size_t i = 0; i < round->count; i++)
         if (chunk_name_equal(&round->chunks[i].entry.name, name))
@@ -227,14 +226,14 @@ static bool is_listed_in_round(const struct round *round, const struct chunk_nam
     return false;
 }
 
-static int list_part_for_round(const struct view_extent *part, void *arg)
+static int list_part(const struct view_extent *part, void *arg)
 {
     struct round *round = arg;
     const struct extent *e = &part->extent;
     if (!has_room(round))
         return 1;
     round->reached = e->offset + e->length;
-    if (e->kind != EXTENT_CHUNK || is_listed_in_round(round, &e->chunk))
+    if (e->kind != EXTENT_CHUNK || is_listed(round, &e->chunk))
         return 0;
     struct condense_chunk *chunk = &round->chunks[round->count];
     int r = condense_choose(round->store, &e->chunk, uses_of(e), chunk);
@@ -246,8 +245,7 @@ static int list_part_for_round(const struct view_extent *part, void *arg)
 }
 
 /* Goes on in the file at c->ino; true: it is looked through. */
-static bool list_file_for_round(struct condense *c, struct round *round,
-                                const struct view_inode *inode)
+static bool list_file(struct condense *c, struct round *round, const struct view_inode *inode)
 {
     uint64_t version, size = inode->attrs.size;
     int r = c->is_known_old ? 1 : is_old(round->store, inode);
@@ -255,7 +253,7 @@ static bool list_file_for_round(struct condense *c, struct round *round,
     c->is_known_old = r > 0;
     if (r > 0)
         r = view_content(round->store->local.view, inode->ino, c->at, LOOK_BYTES, &version,
-                         list_part_for_round, round);
+                         list_part, round);
     else if (r == 0)
         return true;
     if (r < 0 && r != -ENOENT)
@@ -268,17 +266,17 @@ static bool list_file_for_round(struct condense *c, struct round *round,
     return c->at >= size;
 }
 
-static bool may_list_for_round(const struct round *round, unsigned files)
+static bool may_list(const struct round *round, unsigned files)
 {
     return files < ROUND_FILES && has_room(round) && round->error == 0 && may_go_on(round->store);
 }
 
 /* Lists chunks of as many files as it takes: a pack for the chunk of each small one would be larger
  * than what that saves. */
-static void list_chunks_for_round(struct condense *c, struct round *round, bool *ret_end)
+static void list_chunks(struct condense *c, struct round *round, bool *ret_end)
 {
     *ret_end = false;
-    for (unsigned files = 0; may_list_for_round(round, files); files++) {
+    for (unsigned files = 0; may_list(round, files); files++) {
         struct view_inode inode;
         int r = view_next_file(round->store->local.view, c->ino, &inode);
         *ret_end = r < 0;
@@ -290,7 +288,7 @@ static void list_chunks_for_round(struct condense *c, struct round *round, bool 
             c->is_known_old = false;
         }
         c->ino = inode.ino;
-        if (list_file_for_round(c, round, &inode)) {
+        if (list_file(c, round, &inode)) {
             c->ino++;
             c->at = 0;
             c->is_known_old = false;
@@ -299,7 +297,7 @@ static void list_chunks_for_round(struct condense *c, struct round *round, bool 
 }
 
 /* The less deep first: a pack has chunks of one depth. */
-static size_t add_condensed_chunks(struct round *round)
+static size_t add_chunks(struct round *round)
 {
     size_t added = 0;
     for (unsigned depth = 1; depth <= CONDENSE_DEPTH_MAX; depth++)
@@ -327,7 +325,7 @@ static bool carry_round(struct round *round)
     struct store *store = round->store;
     writeback_for_each(&store->commit, encode_unless_busy, round->chunks, round->count,
                        sizeof *round->chunks);
-    size_t added = add_condensed_chunks(round);
+    size_t added = add_chunks(round);
     for (size_t i = 0; i < round->count; i++)
         free(round->chunks[i].encoded);
     return added > 0 && upkeep_drop(&store->commit, NULL, 0, 0);
@@ -355,7 +353,7 @@ bool condense_round(struct store *store, bool now)
         return false;
     struct round *round = xcalloc(1, sizeof *round);
     round->store = store;
-    list_chunks_for_round(c, round, &is_end);
+    list_chunks(c, round, &is_end);
     bool did = round->count > 0 && carry_round(round);
     int64_t ended = clock_monotonic_ns();
     c->found = c->found || did;

@@ -67,8 +67,8 @@ struct build {
 };
 
 /* -ENOENT: no tier has it. */
-static int lineage_read_chunk(struct build *b, const struct chunk_name *name, uint8_t *raw,
-                              uint32_t *ret_len)
+static int read_chunk(struct build *b, const struct chunk_name *name, uint8_t *raw,
+                      uint32_t *ret_len)
 {
     struct chunk_entry entry = {.name = *name};
     int r = view_cut_chunk(b->cut, name, &entry);
@@ -87,7 +87,7 @@ struct file {
     VECTOR(uint32_t) pending; /* parts of numbers that are not in the remote, nor planned already */
 };
 
-static void lineage_file_done(struct file *file)
+static void file_done(struct file *file)
 {
     vector_free(&file->parts);
     vector_free(&file->pending);
@@ -120,8 +120,8 @@ static uint32_t gain_of(const struct build *b, size_t raw_len, uint32_t share)
     return dense < plain - plain / share ? plain - dense : 0;
 }
 
-static int lineage_find_base(struct build *b, const struct file *file, const struct part *part,
-                             const struct part *partner, struct chain_base *ret)
+static int find_base(struct build *b, const struct file *file, const struct part *part,
+                     const struct part *partner, struct chain_base *ret)
 {
     struct chunk_entry entry;
     enum chain_form form = file->about->is_chained ? FORM_CHAIN : FORM_STAR;
@@ -147,9 +147,8 @@ static uint32_t gain_by(struct build *b, const struct chunk_name *base, uint32_t
                         uint32_t share)
 {
     uint32_t base_len;
-    return lineage_read_chunk(b, base, b->base, &base_len) == 0 && base_len == len
-               ? gain_of(b, len, share)
-               : 0;
+    return read_chunk(b, base, b->base, &base_len) == 0 && base_len == len ? gain_of(b, len, share)
+                                                                           : 0;
 }
 
 /* Adds what a pair of chunks would gain. Chunks that cannot be read say nothing. */
@@ -158,10 +157,10 @@ static int look_at_pair(struct build *b, const struct file *file, const struct p
 {
     struct chain_base base;
     uint32_t len;
-    int r = lineage_find_base(b, file, part, partner, &base);
+    int r = find_base(b, file, part, partner, &base);
     if (r < 0 || base.depth == 0)
         return r;
-    if (lineage_read_chunk(b, &part->chunk, b->raw, &len) < 0)
+    if (read_chunk(b, &part->chunk, b->raw, &len) < 0)
         return dense_is_stopping(b->dense) ? -ECANCELED : 0;
     uint32_t gain = gain_by(b, &base.name, len, base.is_dead ? DEAD_WORTH_SHARE : WORTH_SHARE);
     candidate->gain += gain;
@@ -213,13 +212,13 @@ static int measure_candidate(struct build *b, const struct file *file, struct ca
 /* --- names of tensors ------------------------------------------------------------------------- */
 
 /* The first `len` bytes of a file, which must lie in chunks without a gap. */
-static bool lineage_read_start(struct build *b, const struct parts *parts, uint8_t *buf, size_t len)
+static bool read_start(struct build *b, const struct parts *parts, uint8_t *buf, size_t len)
 {
     size_t done = 0;
     for (size_t i = 0; i < parts->count && done < len; i++) {
         const struct part *part = &parts->at[i];
         uint32_t raw_len;
-        if (part->offset != done || lineage_read_chunk(b, &part->chunk, b->raw, &raw_len) < 0 ||
+        if (part->offset != done || read_chunk(b, &part->chunk, b->raw, &raw_len) < 0 ||
             raw_len != part->length)
             return false;
         size_t more = (size_t)min_u64(raw_len, len - done);
@@ -235,9 +234,9 @@ static bool read_tensors(struct build *b, const struct parts *parts, struct tens
                          struct tensor_list *ret)
 {
     uint8_t first[9];
-    size_t len = lineage_read_start(b, parts, first, sizeof first) ? tensors_header_len(first) : 0;
+    size_t len = read_start(b, parts, first, sizeof first) ? tensors_header_len(first) : 0;
     _cleanup_free_ uint8_t *header = xmalloc(len ? len : 1);
-    if (len == 0 || !lineage_read_start(b, parts, header, len))
+    if (len == 0 || !read_start(b, parts, header, len))
         return false;
     tensors_list(header, len, ret_tensors, &ret->count);
     ret->at = *ret_tensors;
@@ -450,7 +449,7 @@ static int choose_of_series(struct build *b, const struct file *file, struct can
     return r;
 }
 
-static int lineage_choose_base(struct build *b, const struct file *file, struct candidate *best)
+static int choose_base(struct build *b, const struct file *file, struct candidate *best)
 {
     int r = try_replaced(b, file, best);
     if (r < 0 || best->gain > 0)
@@ -479,7 +478,7 @@ static int pair_part(struct build *b, const struct file *file, const struct part
     int r = is_numbers(b, partner, &is_whole);
     if (r < 0 || !is_whole || chains_know(b->chains, &part->chunk))
         return r;
-    r = lineage_find_base(b, file, part, partner, &base);
+    r = find_base(b, file, part, partner, &base);
     if (r == 0 && base.depth > 0)
         chains_add(b->chains, &part->chunk, &base);
     return r;
@@ -522,7 +521,7 @@ static int pair_file(struct build *b, struct file *file)
     if (r == 0)
         r = find_pending(b, file);
     if (r == 0 && file->pending.count)
-        r = lineage_choose_base(b, file, &best);
+        r = choose_base(b, file, &best);
     if (r == 0 && best.gain)
         r = add_pairs(b, file, &best);
     candidate_done(&best);
@@ -535,7 +534,7 @@ static int pair_files(struct build *b)
     for (size_t i = 0; i < b->files.count && r == 0 && b->time > 0; i++) {
         struct file file = {.about = &b->files.at[i]};
         r = dense_is_stopping(b->dense) ? -ECANCELED : pair_file(b, &file);
-        lineage_file_done(&file);
+        file_done(&file);
     }
     return r;
 }

@@ -152,7 +152,7 @@ struct place {
 
 DEFINE_VECTOR(places, struct place);
 
-static int pairing_compare_places(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct place *x = a, *y = b;
     if (x->name != y->name)
@@ -188,9 +188,9 @@ void parts_pair_by_name(const struct parts *parts, const struct tensor_list *ten
     struct places places = places_in_tensors(parts, tensors),
                   others = places_in_tensors(base, base_tensors);
     unpair_all(parts, ret);
-    vector_sort(&others, pairing_compare_places);
+    vector_sort(&others, compare_places);
     for (size_t i = 0; i < places.count; i++) {
-        struct place *found = vector_search(&others, &places.at[i], pairing_compare_places);
+        struct place *found = vector_search(&others, &places.at[i], compare_places);
         if (!found || found->index == UNPAIRED)
             continue;
         check(ret[places.at[i].index] == UNPAIRED && found->index < base->count);

@@ -16,12 +16,12 @@
 
 /* --- the view of a head ----------------------------------------------------------------------- */
 
-static int adopt_row(const struct run_row *row, void *arg)
+static int add_row(const struct run_row *row, void *arg)
 {
     return view_adopt_row(arg, row);
 }
 
-static int adopt_rows(struct store *store, const struct head *head)
+static int add_rows(struct store *store, const struct head *head)
 {
     struct view_adoption *adoption = NULL;
     struct view_state state = {.applied_seq = head->cut,
@@ -31,7 +31,7 @@ static int adopt_rows(struct store *store, const struct head *head)
     memcpy(state.chain, head->chain, sizeof state.chain);
     int r = view_adopt_begin(store->local.view, &adoption);
     if (r == 0)
-        r = runs_read(&store->local, head, adopt_row, adoption);
+        r = runs_read(&store->local, head, add_row, adoption);
     if (r == 0)
         r = view_adopt_end(adoption, &state, head->number, head->max_id);
     view_adopt_done(adoption);
@@ -51,7 +51,7 @@ static bool has_id(const uint64_t *list, size_t count, uint64_t id)
     return false;
 }
 
-static void adopt_note_pack(const struct record *rec, void *arg)
+static void note_pack(const struct record *rec, void *arg)
 {
     struct later *later = arg;
     if (rec->type == REC_PACK)
@@ -64,8 +64,7 @@ static void adopt_note_pack(const struct record *rec, void *arg)
 static int note_later(const struct journal_batch *batch, void *arg)
 {
     const struct later *later = arg;
-    return batch->header.cut_seq > later->after ? batch_each_record(batch, adopt_note_pack, arg)
-                                                : 0;
+    return batch->header.cut_seq > later->after ? batch_each_record(batch, note_pack, arg) : 0;
 }
 
 struct whole_pack {
@@ -79,7 +78,7 @@ struct registering {
     VECTOR(struct whole_pack) packs;
 };
 
-static int count_adopted_entry(const struct chunk_entry *entry, void *arg)
+static int count_entry(const struct chunk_entry *entry, void *arg)
 {
     (void)entry;
     (*(uint32_t *)arg)++;
@@ -149,8 +148,8 @@ static int register_packs(struct registering *reg)
                            reg->packs.at[i].id)) /* set aside as a leftover */
             continue;
         bool was_made;
-        r = packs_recover_index(reg->store->commit.packs, reg->packs.at[i].id, count_adopted_entry,
-                                &count, &was_made);
+        r = packs_recover_index(reg->store->commit.packs, reg->packs.at[i].id, count_entry, &count,
+                                &was_made);
         /* The pack is kept, whatever it holds: runs may refer to it. Where not all of it was found,
          * no count says that (gc.c, may_be_needed()). */
         bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
@@ -181,7 +180,7 @@ int adopt_view(struct store *store, const struct head *head)
 {
     struct later later = {.after = head->cut};
     struct registering reg = {.store = store, .later = &later, .head = head};
-    int r = adopt_rows(store, head);
+    int r = add_rows(store, head);
     if (r == 0)
         r = journal_read(store->commit.journal, 0, note_later, &later);
     if (r == 0)
@@ -198,21 +197,21 @@ int adopt_view(struct store *store, const struct head *head)
 
 /* --- a crash in the middle -------------------------------------------------------------------- */
 
-static char *adopt_marker_path(const struct store *store)
+static char *marker_path(const struct store *store)
 {
     return xasprintf("%s/adopting", store->local.path);
 }
 
 int adopt_mark(const struct store *store)
 {
-    _cleanup_free_ char *marker = adopt_marker_path(store);
+    _cleanup_free_ char *marker = marker_path(store);
     return io_write_file_durable(marker, "", 0);
 }
 
 /* Durably: were it there again after a power cut, what came since would be removed. */
 int adopt_unmark(const struct store *store)
 {
-    _cleanup_free_ char *marker = adopt_marker_path(store);
+    _cleanup_free_ char *marker = marker_path(store);
     if (unlink(marker) < 0 && errno != ENOENT)
         return -errno;
     return io_fsync_dir(store->local.path);
@@ -229,7 +228,7 @@ static int forget_local(struct store *store)
 
 int adopt_clean_up(struct store *store, char **ret_text)
 {
-    _cleanup_free_ char *marker = adopt_marker_path(store);
+    _cleanup_free_ char *marker = marker_path(store);
     if (access(marker, F_OK) < 0)
         return 0;
     log_info("%s stopped while it took over a state of its remote: the view is made anew",
@@ -269,7 +268,7 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
 static int go_on_from(struct store *store, const struct head *known, struct head *head)
 {
     uint64_t cut = journal_found(store->commit.journal).cut_seq;
-    if (was_head_of_remote(store, known) && known->cut <= cut)
+    if (head_is_from_here(store, known) && known->cut <= cut)
         head_take_back(head, known, known->cut);
     else
         head_take_back(head, NULL, cut);
@@ -285,7 +284,7 @@ static int go_on_from(struct store *store, const struct head *known, struct head
  * goes on from the heads before. */
 static uint64_t number_before_candidates(const struct store *store, const struct head *known)
 {
-    if (!was_head_of_remote(store, known))
+    if (!head_is_from_here(store, known))
         return 0;
     if (head_was_published(known))
         return known->number;
@@ -298,7 +297,7 @@ static uint64_t number_before_candidates(const struct store *store, const struct
 static bool went_back_from(const struct store *store, const struct head *known,
                            const struct head *head)
 {
-    return was_head_of_remote(store, known) && !head_was_published(known) &&
+    return head_is_from_here(store, known) && !head_was_published(known) &&
            head_gave_up(known, head);
 }
 
@@ -311,12 +310,12 @@ static int judge_and_fetch(struct store *store, const struct head *known, enum v
     struct remote *remote = store->remote;
     uint64_t run, after = number_before_candidates(store, known);
     for (;;) {
-        *ret = judge_head(store, known, &remote->head);
+        *ret = verdict_of(store, known, &remote->head);
         bool may_go_back = *ret == VERDICT_REFUSE && went_back_from(store, known, &remote->head);
         if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON && !may_go_back)
             return 0;
         int r = runs_fetch_of(store, remote, &remote->head, &run);
-        if (!run_is_lost(r))
+        if (!remote_object_is_lost(r))
             return r;
         _cleanup_free_ char *why = xstrdup(cause_text());
         r = remote_go_back(remote, after, run, why, ret_text);
@@ -346,13 +345,13 @@ static int settle_adoption(struct store *store, const struct head *known, char *
                      store->remote->name, (unsigned long long)head->number);
         return begin_with(store, head, ret_text);
     default:
-        *ret_text = explain_verdict(store, known, head, verdict);
+        *ret_text = verdict_explain(store, known, head, verdict);
         return verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
     }
 }
 
 /* The head that the store knows, and with it where its journal begins. False: it knows none. */
-static bool adopt_read_known(struct store *store, struct head *known)
+static bool read_known(struct store *store, struct head *known)
 {
     int r = local_head_read(&store->local, known);
     if (r < 0 && r != -ENOENT)
@@ -362,7 +361,7 @@ static bool adopt_read_known(struct store *store, struct head *known)
     return r == 0;
 }
 
-static int adopt_note_batch(const struct journal_batch *batch, void *arg)
+static int note_batch(const struct journal_batch *batch, void *arg)
 {
     (void)batch;
     (void)arg;
@@ -371,25 +370,23 @@ static int adopt_note_batch(const struct journal_batch *batch, void *arg)
 
 bool adopt_is_blank(struct store *store)
 {
-    struct head *known = xmalloc(sizeof *known);
-    bool has_known = adopt_read_known(store, known);
-    free(known);
-    return !has_known && journal_read(store->commit.journal, 0, adopt_note_batch, NULL) == 0 &&
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
+    bool has_known = read_known(store, known);
+    return !has_known && journal_read(store->commit.journal, 0, note_batch, NULL) == 0 &&
            journal_found(store->commit.journal).is_empty;
 }
 
 int adopt_decide(struct store *store, char **ret_text)
 {
     const struct remote *remote = store->remote;
-    struct head *known = xmalloc(sizeof *known);
-    bool has_known = adopt_read_known(store, known);
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
+    bool has_known = read_known(store, known);
     /* A head without a state only names the holder of the prefix. */
     bool has_state = remote && remote->is_attached && remote->head.run_count > 0;
     int r = 0;
     if (has_state &&
         (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
         r = settle_adoption(store, has_known ? known : NULL, ret_text);
-    free(known);
     return r;
 }
 
@@ -407,8 +404,8 @@ static int check_known_number(struct remote *remote, const struct head *known,
 int adopt_may(struct remote *remote, char **ret_text)
 {
     struct store *store = remote->store;
-    struct head *read = xmalloc(sizeof *read);
-    const struct head *known = adopt_read_known(store, read) ? read : NULL;
+    _cleanup_free_ struct head *read = xmalloc(sizeof *read);
+    const struct head *known = read_known(store, read) ? read : NULL;
     enum verdict verdict = VERDICT_KEEP;
     int r = remote->head.run_count > 0 ? judge_and_fetch(store, known, &verdict, ret_text) : 0;
     if (r == 0)
@@ -416,10 +413,9 @@ int adopt_may(struct remote *remote, char **ret_text)
     bool is_refused =
         verdict != VERDICT_KEEP && verdict != VERDICT_BEGIN && verdict != VERDICT_GO_ON;
     if (r == 0 && is_refused) {
-        *ret_text = explain_verdict(store, known, &remote->head, verdict);
+        *ret_text = verdict_explain(store, known, &remote->head, verdict);
         r = verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
     }
-    free(read);
     return r;
 }
 
@@ -435,11 +431,11 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
 {
     struct store *store = remote->store;
     const struct head *head = &remote->head;
-    struct head *known = xmalloc(sizeof *known);
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     bool knows = local_head_read(&store->local, known) == 0 && !local_head_is_lost(known);
     bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 ||
-                              same_head_state(known, head));
-    bool is_ours = memcmp(head->store, store->local.sb.store, sizeof head->store) == 0;
+                              head_same_state(known, head));
+    bool is_ours = !head_is_theirs(store, head);
     bool has_other = head->run_count > 0 && !is_known;
     /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
      * have another writer's. */
@@ -459,22 +455,20 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
     } else if (has_other && !is_own_try && !(knows && is_ours)) {
         bool is_given_up = knows && head_was_given_up(store, known, head);
         *ret_text =
-            explain_verdict(store, known, head, is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
+            verdict_explain(store, known, head, is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
     } else if (has_other || (head->number > 0 && head->epoch >= store->local.epoch)) {
         /* Another store may give out the numbers of our epoch. */
         *ret_text = xasprintf(
             "%s has a head that this store does not remember: mount again to go on from it",
             remote->name);
     }
-    free(known);
     return *ret_text ? -ESTALE : r;
 }
 
 bool adopt_is_lost_for_good(struct remote *remote, int error)
 {
-    struct head *known = xmalloc(sizeof *known);
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     bool is_older = prefix_known_head(remote, known) && remote->head.number <= known->number;
-    free(known);
     if (error == -ESTALE)
         return !is_older;
     return error != -EBUSY && !remote->store->local.options.adopting;

@@ -15,7 +15,7 @@
 
 /* A run that some head names, in both places. */
 struct checked_run {
-    struct run_info info;
+    struct run_info info; /* its id is the order */
     uint64_t first, last; /* heads that name it */
     bool is_shown;        /* its content matters to what is shown now */
     int result[RUN_PLACES];
@@ -46,7 +46,7 @@ struct check_job {
 
 /* --- heads ------------------------------------------------------------------------------------ */
 
-static int check_add_head(const struct tier_object *object, void *arg)
+static int add_head(const struct tier_object *object, void *arg)
 {
     struct head_check *c = arg;
     uint64_t number;
@@ -55,34 +55,21 @@ static int check_add_head(const struct tier_object *object, void *arg)
     return 0;
 }
 
-static int compare_checked_heads(const void *a, const void *b)
+static int check_head(struct remote *remote, struct checked_head *checked)
 {
-    return compare_u64(&((const struct checked_head *)a)->number,
-                       &((const struct checked_head *)b)->number);
-}
-
-static int check_one_head(struct remote *remote, struct checked_head *checked)
-{
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     int r = remote_read_head(remote, checked->number, head);
     if (r == 0 && head->run_count > 0) {
         checked->run_count = head->run_count;
         checked->runs = xcalloc(head->run_count, sizeof *checked->runs);
         memcpy(checked->runs, head->runs, head->run_count * sizeof *checked->runs);
     }
-    free(head);
     return r;
 }
 
 /* --- runs ------------------------------------------------------------------------------------- */
 
-static int compare_checked_runs(const void *a, const void *b)
-{
-    return compare_u64(&((const struct checked_run *)a)->info.id,
-                       &((const struct checked_run *)b)->info.id);
-}
-
-static void check_collect_runs(struct head_check *c)
+static void collect_runs(struct head_check *c)
 {
     const struct head *shown = &c->remote->head;
     for (size_t i = 0; i < c->heads.count; i++)
@@ -92,7 +79,7 @@ static void check_collect_runs(struct head_check *c)
                                                       .first = number,
                                                       .last = number});
         }
-    vector_sort(&c->runs, compare_checked_runs);
+    vector_sort(&c->runs, compare_u64);
     size_t kept = 0;
     for (size_t i = 0; i < c->runs.count; i++) {
         struct checked_run *last = kept ? &c->runs.at[kept - 1] : NULL;
@@ -105,8 +92,7 @@ static void check_collect_runs(struct head_check *c)
     }
     c->runs.count = kept;
     for (size_t i = 0; i < kept; i++)
-        for (uint32_t k = 0; k < shown->run_count; k++)
-            c->runs.at[i].is_shown |= shown->runs[k].id == c->runs.at[i].info.id;
+        c->runs.at[i].is_shown = head_names_run(shown, c->runs.at[i].info.id);
 }
 
 /* All of the object is read. */
@@ -146,7 +132,7 @@ static int check_object(const struct check_job *job)
     if (job->c->check->is_interrupted())
         return -EINTR;
     return job->head
-               ? check_one_head(job->c->remote, job->head)
+               ? check_head(job->c->remote, job->head)
                : run_check_at(job->c->remote, &job->run->info, job->place, job->run->is_shown);
 }
 
@@ -163,7 +149,7 @@ static void run_check_job(void *arg)
     free(job);
 }
 
-static void check_submit(struct pool *pool, struct check_job job)
+static void submit(struct pool *pool, struct check_job job)
 {
     struct check_job *copy = xmalloc(sizeof *copy);
     *copy = job;
@@ -177,19 +163,19 @@ static int check_all(struct head_check *c)
     if (r < 0)
         return r;
     for (size_t i = 0; i < c->heads.count; i++)
-        check_submit(pool, (struct check_job){.c = c, .head = &c->heads.at[i]});
+        submit(pool, (struct check_job){.c = c, .head = &c->heads.at[i]});
     pool_drain(pool);
-    check_collect_runs(c);
+    collect_runs(c);
     for (size_t i = 0; i < c->runs.count; i++)
         for (unsigned place = 0; place < RUN_PLACES; place++)
-            check_submit(pool, (struct check_job){.c = c, .run = &c->runs.at[i], .place = place});
+            submit(pool, (struct check_job){.c = c, .run = &c->runs.at[i], .place = place});
     pool_free(pool);
     return 0;
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static const char *check_describe(int error)
+static const char *describe(int error)
 {
     return error == -ENOENT    ? "is missing"
            : error == -EUCLEAN ? "is truncated or malformed"
@@ -222,10 +208,10 @@ static int report_heads(struct head_check *c)
     for (size_t i = 0; i < c->heads.count; i++) {
         const struct checked_head *head = &c->heads.at[i];
         object_name("heads", head->number, object);
-        if (head->result < 0 && !run_is_lost(head->result))
+        if (head->result < 0 && !remote_object_is_lost(head->result))
             return head->result;
         if (head->result < 0)
-            c->check->problem(object, check_describe(head->result), c->check->arg);
+            c->check->problem(object, describe(head->result), c->check->arg);
         uint64_t before = i > 0 ? c->heads.at[i - 1].number + 1 : head->number;
         before = head_after_given_up(&c->remote->head, before);
         if (before >= head->number || head->number - before >= LEAP)
@@ -246,11 +232,11 @@ static void report_run_place(struct head_check *c, const struct checked_run *run
     object_name(run_directories[place], run->info.id, object);
     if (other == 0)
         (void)snprintf(what, sizeof what, "%s; %s/%016llx has the same content, and is whole",
-                       check_describe(run->result[place]), run_directories[RUN_PLACES - 1 - place],
+                       describe(run->result[place]), run_directories[RUN_PLACES - 1 - place],
                        (unsigned long long)run->info.id);
     else
         (void)snprintf(what, sizeof what, "%s, as is %s/%016llx: heads %llu to %llu cannot be read",
-                       check_describe(run->result[place]), run_directories[RUN_PLACES - 1 - place],
+                       describe(run->result[place]), run_directories[RUN_PLACES - 1 - place],
                        (unsigned long long)run->info.id, (unsigned long long)run->first,
                        (unsigned long long)run->last);
     c->check->problem(object, what, c->check->arg);
@@ -262,7 +248,7 @@ static int report_runs(struct head_check *c)
     for (size_t i = 0; i < c->runs.count; i++)
         for (unsigned place = 0; place < RUN_PLACES; place++) {
             int r = c->runs.at[i].result[place];
-            if (r < 0 && !run_is_lost(r))
+            if (r < 0 && !remote_object_is_lost(r))
                 return r;
             copies += place == RUN_COPY && r != -ENOENT;
         }
@@ -282,8 +268,8 @@ static int report_runs(struct head_check *c)
 int remote_check_heads(struct remote *remote, struct remote_check *check)
 {
     struct head_check c = {.remote = remote, .check = check};
-    int r = remote->tier->ops->list(remote->tier, "heads", NULL, check_add_head, &c);
-    vector_sort(&c.heads, compare_checked_heads);
+    int r = remote->tier->ops->list(remote->tier, "heads", NULL, add_head, &c);
+    vector_sort(&c.heads, compare_u64);
     leave_out_given_up(&c);
     if (c.heads.count > REMOTE_CHECK_HEADS) {
         size_t left_out = c.heads.count - REMOTE_CHECK_HEADS;

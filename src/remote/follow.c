@@ -34,7 +34,7 @@ struct follow_step {
 
 /* --- the change, in the writeback thread ------------------------------------------------------ */
 
-static void note_followed_change(uint64_t ino, void *arg)
+static void note_change(uint64_t ino, void *arg)
 {
     struct inos *inos = arg;
     vector_add(inos, ino);
@@ -55,7 +55,7 @@ static uint32_t common_runs(const struct head *known, const struct head *head)
     return known->cut <= head->cut ? n : 0;
 }
 
-static int change_followed_view(struct store *store, struct follow_step *step, uint32_t first)
+static int change_view(struct store *store, struct follow_step *step, uint32_t first)
 {
     const struct head *head = step->head;
     struct view_follow *follow = NULL;
@@ -65,8 +65,7 @@ static int change_followed_view(struct store *store, struct follow_step *step, u
                                .logical_bytes = head->logical_bytes};
     memcpy(state.chain, head->chain, sizeof state.chain);
     step->changed.count = 0;
-    int r = view_follow_begin(store->local.view, first == 0, note_followed_change, &step->changed,
-                              &follow);
+    int r = view_follow_begin(store->local.view, first == 0, note_change, &step->changed, &follow);
     if (r == 0)
         r = runs_read_from(&store->local, head, first, follow_row, follow);
     if (r == 0) {
@@ -90,7 +89,7 @@ static bool has_own_operations(struct store *store)
     return r < 0 || own;
 }
 
-static int follow_perform(struct store *store, struct follow_step *step)
+static int perform(struct store *store, struct follow_step *step)
 {
     if (has_own_operations(store))
         return -ESTALE;
@@ -102,11 +101,11 @@ static int follow_perform(struct store *store, struct follow_step *step)
     if (r < 0)
         return r;
     uint32_t first = common_runs(step->known, step->head);
-    r = change_followed_view(store, step, first);
+    r = change_view(store, step, first);
     if (r == -EUCLEAN && first > 0) {
         log_warn("remote: head %llu does not continue the one before: comparing everything",
                  (unsigned long long)step->head->number);
-        r = change_followed_view(store, step, 0);
+        r = change_view(store, step, 0);
     }
     if (r == -EUCLEAN || r == -EFBIG) { /* nothing was changed */
         int removed = adopt_unmark(store);
@@ -137,7 +136,7 @@ bool follow_round(struct store *store, bool now)
     mutex_unlock(&remote->shared.lock);
     if (!step)
         return false;
-    int r = follow_perform(store, step);
+    int r = perform(store, step);
     LOCK_SCOPE(&remote->shared.lock);
     step->result = r;
     step->done = true;
@@ -189,7 +188,7 @@ static void notify_in_background(struct remote *remote, struct follow_step *step
     pool_submit(remote->notifiers, notify_changed, notification);
 }
 
-static void follow_settle(struct remote *remote, struct follow_step *step)
+static void settle(struct remote *remote, struct follow_step *step)
 {
     struct store *store = remote->store;
     remote_head_published(remote, step->head);
@@ -197,14 +196,13 @@ static void follow_settle(struct remote *remote, struct follow_step *step)
     notify_in_background(remote, step);
     /* Not before the head is STORE/head: else a crash would find a view and a journal that are
      * newer than it. */
-    struct head *there = xmalloc(sizeof *there);
+    _cleanup_free_ struct head *there = xmalloc(sizeof *there);
     if (local_head_read(&store->local, there) == 0 && there->number == step->head->number) {
         if (adopt_unmark(store) < 0)
             log_warn("%s/adopting cannot be removed: the next start makes the view anew",
                      store->local.path);
         runs_tidy(&store->local, store->commit.room, step->head);
     }
-    free(there);
 }
 
 static void explain_failure(struct remote *remote, const struct head *head, int r)
@@ -218,7 +216,7 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
         remote_error(remote, 0,
                      "head %llu differs by too much to be shown at once: mount again to see it",
                      number);
-    else if (run_is_lost(r))
+    else if (remote_object_is_lost(r))
         remote_error(remote, 0, "head %llu cannot be read: %s; an earlier state stays shown",
                      number, *cause_text() ? cause_text() : "it is damaged in the remote");
     else if (r == -EPROTONOSUPPORT)
@@ -251,7 +249,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
     if (r == 0)
         r = have_performed(remote, &step);
     if (r == 0)
-        follow_settle(remote, &step);
+        settle(remote, &step);
     vector_free(&step.changed);
     if (r < 0 && !*ret_run)
         explain_failure(remote, head, r);
@@ -262,7 +260,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
 static int follow_whole_head(struct remote *remote, struct head *known, const struct head *newest,
                              uint64_t lost_run)
 {
-    struct head *whole = xmalloc(sizeof *whole);
+    _cleanup_free_ struct head *whole = xmalloc(sizeof *whole);
     if (remote->runs.unreadable_head != newest->number)
         explain_failure(remote, newest, -ENOENT);
     remote->runs.unreadable_head = newest->number;
@@ -271,14 +269,13 @@ static int follow_whole_head(struct remote *remote, struct head *known, const st
         r = follow_head(remote, known, whole, &lost_run);
     if (r == 0)
         *known = *whole;
-    free(whole);
     return r == -ENOENT ? 0 : r;
 }
 
 /* Looks for a newer head than *known, and shows it. */
 static int look_for_head(struct remote *remote, struct head *known)
 {
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     uint64_t lost_run = 0, lost_of = 0; /* the head that lacks it */
     int r = 0;
     for (int try = 0; try < TRIES; try++) {
@@ -304,19 +301,18 @@ static int look_for_head(struct remote *remote, struct head *known)
                       (unsigned long long)head->number, head->holder);
             *known = *head;
         }
-        if (!run_is_lost(r) || !lost_run)
+        if (!remote_object_is_lost(r) || !lost_run)
             break;
         lost_of = head->number;
     }
     if (r == -ENOENT || r == -ETIMEDOUT || (r < 0 && tier_error_is_transient(r)))
         remote_error(remote, r, "looking for a newer head in %s failed (%s)", remote->name,
                      strerror(-r));
-    free(head);
     return r;
 }
 
 /* False: the remote must not be used, and why was said. */
-static bool follow_attach(struct remote *remote)
+static bool attach(struct remote *remote)
 {
     char *text = NULL;
     int r = remote_attach(remote, adopt_may, &text);
@@ -328,13 +324,13 @@ static bool follow_attach(struct remote *remote)
     return r == 0 || tier_error_is_transient(r);
 }
 
-static void follow_look_begins(struct remote *remote)
+static void look_begins(struct remote *remote)
 {
     LOCK_SCOPE(&remote->shared.lock);
     remote->shared.looks_begun++;
 }
 
-static void follow_look_is_done(struct remote *remote, bool ended)
+static void look_is_done(struct remote *remote, bool ended)
 {
     LOCK_SCOPE(&remote->shared.lock);
     remote->shared.looks_done = remote->shared.looks_begun;
@@ -360,23 +356,22 @@ void *follow_main(void *arg)
 {
     struct remote *remote = arg;
     int64_t every = remote->options.follow_ns / 1000000;
-    struct head *known = xcalloc(1, sizeof *known);
+    _cleanup_free_ struct head *known = xcalloc(1, sizeof *known);
     if (local_head_read(&remote->store->local, known) < 0)
         known->number = 0;
     int64_t pause = every ? every : IDLE_MS;
     while (remote_pause(remote, remote->is_attached ? pause : RETRY_MS)) {
         pause = every ? every : IDLE_MS;
-        follow_look_begins(remote);
-        if (!remote->is_attached && !follow_attach(remote))
+        look_begins(remote);
+        if (!remote->is_attached && !attach(remote))
             break;
         int r = remote->is_attached && every ? look_for_head(remote, known) : 0;
         if (r == -ESTALE)
             break;
         if (r < 0)
             pause = every > RETRY_MS ? every : RETRY_MS;
-        follow_look_is_done(remote, false);
+        look_is_done(remote, false);
     }
-    follow_look_is_done(remote, true);
-    free(known);
+    look_is_done(remote, true);
     return NULL;
 }

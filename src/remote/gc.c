@@ -51,7 +51,7 @@ struct pass {
 
 /* --- listing ---------------------------------------------------------------------------------- */
 
-static bool gc_is_old(const struct pass *pass, int64_t modified)
+static bool is_old(const struct pass *pass, int64_t modified)
 {
     return modified != 0 && modified < pass->old;
 }
@@ -78,7 +78,7 @@ static bool is_held(const struct pass *pass, uint64_t epoch)
 /* May an object go that no head names? */
 static bool is_own_garbage(const struct pass *pass, int64_t modified)
 {
-    return gc_is_old(pass, modified) && modified >= pass->begun;
+    return is_old(pass, modified) && modified >= pass->begun;
 }
 
 static int note_head(const struct tier_object *object, void *arg)
@@ -88,14 +88,6 @@ static int note_head(const struct tier_object *object, void *arg)
     if (object_number(object->name, "heads", &id))
         vector_add(&pass->heads, (struct item){id, object->modified_ns, object->len});
     return 0;
-}
-
-static bool names_run(const struct head *head, uint64_t id)
-{
-    for (uint32_t i = 0; i < head->run_count; i++)
-        if (head->runs[i].id == id)
-            return true;
-    return false;
 }
 
 static int note_run_at(struct pass *pass, const struct tier_object *object, enum run_place place)
@@ -109,7 +101,7 @@ static int note_run_at(struct pass *pass, const struct tier_object *object, enum
         if (head->runs[i].id == id && head->runs[i].length == object->len)
             pass->kept[place] |= 1ull << i;
     if (is_own_garbage(pass, object->modified_ns) && !is_held(pass, ID_EPOCH(id)) &&
-        runs->count < FOUND_MAX && !names_run(head, id))
+        runs->count < FOUND_MAX && !head_names_run(head, id))
         vector_add(runs, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
@@ -136,7 +128,7 @@ static int note_probe(const struct tier_object *object, void *arg)
 
 /* A pack that the view does not know was never named by a head: its writer crashed or was fenced
  * before. */
-static int gc_note_pack(const struct tier_object *object, void *arg)
+static int note_pack(const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
     uint64_t id;
@@ -158,12 +150,6 @@ static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
         vector_add(&pass->unreferenced,
                    (struct item){pack->pack, pack->unreferenced, pack->length});
     return 0;
-}
-
-static int compare_items(const void *a, const void *b)
-{
-    const struct item *x = a, *y = b;
-    return x->id < y->id ? -1 : x->id > y->id;
 }
 
 /* Heads that are older than our history, beside which it began anew, come first, and stay: an
@@ -200,7 +186,7 @@ static int list_heads(struct pass *pass)
     int r = tier->ops->list(tier, "heads", NULL, note_head, pass);
     if (r < 0)
         return r;
-    vector_sort(&pass->heads, compare_items);
+    vector_sort(&pass->heads, compare_u64);
     leave_foreign_heads(pass);
     leave_given_up_heads(pass);
     pass->oldest_head = pass->heads.count ? pass->heads.at[0].id : 0;
@@ -209,6 +195,13 @@ static int list_heads(struct pass *pass)
 
 static int list_objects(struct pass *pass)
 {
+    const struct {
+        const char *directory;
+        int (*note)(const struct tier_object *object, void *arg);
+    } lists[] = {{run_directories[RUN_FIRST], note_run},
+                 {run_directories[RUN_COPY], note_run_copy},
+                 {"packs", note_pack},
+                 {"probe", note_probe}};
     struct remote *remote = pass->remote;
     struct tier *tier = remote->tier;
     int r = tier->ops->now(tier, &pass->now);
@@ -216,17 +209,9 @@ static int list_objects(struct pass *pass)
     pass->begun = remote->prefix.created;
     if (r == 0)
         r = list_heads(pass);
-    if (r == 0)
-        r = tier->ops->list(tier, run_directories[RUN_FIRST], NULL, note_run, pass);
-    if (r == 0)
-        r = tier->ops->list(tier, run_directories[RUN_COPY], NULL, note_run_copy, pass);
-    if (r == 0)
-        r = tier->ops->list(tier, "packs", NULL, gc_note_pack, pass);
-    if (r == 0)
-        r = tier->ops->list(tier, "probe", NULL, note_probe, pass);
-    if (r == 0)
-        r = view_remote_packs(remote->store->local.view, note_unreferenced, pass);
-    return r;
+    for (size_t i = 0; i < ARRAY_LEN(lists) && r == 0; i++)
+        r = tier->ops->list(tier, lists[i].directory, NULL, lists[i].note, pass);
+    return r < 0 ? r : view_remote_packs(remote->store->local.view, note_unreferenced, pass);
 }
 
 /* --- is it still ours? ------------------------------------------------------------------------ */
@@ -235,20 +220,18 @@ static int list_objects(struct pass *pass)
  * published. */
 static int check_ours(struct remote *remote)
 {
-    struct head *newest = xmalloc(sizeof *newest);
+    _cleanup_free_ struct head *newest = xmalloc(sizeof *newest);
     const struct head *ours = &remote->head;
     int r = remote_newest_head(remote, ours->number - 1, newest);
-    if (r == 0 && (newest->number != ours->number ||
-                   memcmp(newest->nonce, ours->nonce, sizeof ours->nonce) != 0)) {
-        bool is_theirs =
-            memcmp(newest->store, remote->store->local.sb.store, sizeof newest->store) != 0;
-        bool is_replaced = is_theirs || newest->number > ours->number;
-        r = is_replaced ? -ESTALE : -EAGAIN;
-        if (is_replaced)
-            remote_fence(remote, newest);
-    }
-    free(newest);
-    return r == -ENOENT ? -EAGAIN : r;
+    if (r < 0)
+        return r == -ENOENT ? -EAGAIN : r;
+    if (newest->number == ours->number &&
+        memcmp(newest->nonce, ours->nonce, sizeof ours->nonce) == 0)
+        return 0;
+    if (!head_is_theirs(remote->store, newest) && newest->number <= ours->number)
+        return -EAGAIN;
+    remote_fence(remote, newest);
+    return -ESTALE;
 }
 
 /* The view must know what the newest head names: else everything would look like a leftover. */
@@ -286,8 +269,8 @@ static void log_batch(const struct remote *remote, char names[][OBJECT_NAME_LEN]
              count, names[0], names[count - 1], (unsigned long long)bytes, remote->name, why);
 }
 
-static int gc_remove_batch(struct pass *pass, const char *directory, const struct item *items,
-                           size_t count, const char *why)
+static int remove_batch(struct pass *pass, const char *directory, const struct item *items,
+                        size_t count, const char *why)
 {
     struct remote *remote = pass->remote;
     char names[BATCH][OBJECT_NAME_LEN];
@@ -316,7 +299,7 @@ static int remove_items(struct pass *pass, const char *directory, const struct i
     struct tier *tier = pass->remote->tier;
     int r = count ? tier->ops->sync(tier) : 0; /* what named them is gone for good */
     for (size_t at = 0; at < count && r == 0; at += BATCH)
-        r = gc_remove_batch(pass, directory, items + at, min_u64(count - at, BATCH), why);
+        r = remove_batch(pass, directory, items + at, min_u64(count - at, BATCH), why);
     return r;
 }
 
@@ -325,7 +308,7 @@ static int remove_heads(struct pass *pass, size_t *ret_first)
 {
     const struct found *heads = &pass->heads;
     size_t first = 0;
-    while (first + 1 < heads->count && gc_is_old(pass, heads->at[first + 1].modified))
+    while (first + 1 < heads->count && is_old(pass, heads->at[first + 1].modified))
         first++;
     *ret_first = first;
     return remove_items(pass, "heads", heads->at, first, "later heads are there");
@@ -338,7 +321,7 @@ static int remove_runs_at(struct pass *pass, enum run_place place, const struct 
     bool is_newest = head->number == pass->remote->head.number;
     size_t kept = 0;
     for (size_t i = 0; i < runs->count; i++)
-        if (!names_run(head, runs->at[i].id) && (is_newest || runs->at[i].modified < before))
+        if (!head_names_run(head, runs->at[i].id) && (is_newest || runs->at[i].modified < before))
             runs->at[kept++] = runs->at[i];
     return remove_items(pass, run_directories[place], runs->at, kept,
                         "no head names it, and it is there");
@@ -351,7 +334,7 @@ static int remove_runs_at(struct pass *pass, enum run_place place, const struct 
 static int remove_runs(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     int r = 0;
     if (oldest->id == remote->head.number)
         *head = remote->head;
@@ -363,7 +346,6 @@ static int remove_runs(struct pass *pass, const struct item *oldest)
         r = remove_runs_at(pass, RUN_COPY, head, before);
     if (r == 0)
         r = remove_runs_at(pass, RUN_FIRST, head, before);
-    free(head);
     return r;
 }
 
@@ -384,8 +366,7 @@ static int remove_unreferenced(struct pass *pass, const struct item *oldest)
         r = remote->tier->ops->sync(remote->tier); /* as in remove_items() */
     for (size_t at = 0; at < kept && r == 0; at += BATCH) {
         size_t count = min_u64(kept - at, BATCH);
-        r = gc_remove_batch(pass, "packs", pass->unreferenced.at + at, count,
-                            "no head has needed it");
+        r = remove_batch(pass, "packs", pass->unreferenced.at + at, count, "no head has needed it");
         for (size_t i = 0; i < count && r == 0 && !dry; i++)
             r = view_remote_pack_gone(view, pass->unreferenced.at[at + i].id);
     }

@@ -22,12 +22,12 @@
 /* Is there a head above number `after`? -ESTALE: so it is, and *head is the newest. */
 static int check_none_above(struct remote *remote, uint64_t after, struct head *head)
 {
-    struct head *newest = xmalloc(sizeof *newest);
+    _cleanup_free_ struct head *newest = xmalloc(sizeof *newest);
     int r = remote_newest_head(remote, after, newest);
-    if (r == 0)
-        *head = *newest;
-    free(newest);
-    return r == 0 ? -ESTALE : r == -ENOENT ? 0 : r;
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    *head = *newest;
+    return -ESTALE;
 }
 
 /* Our head was created. A store that was paused for longer than the grace may have been replaced by
@@ -50,12 +50,13 @@ static int check_newest(struct remote *remote, struct head *head)
  * no head of this number, so it is not known. */
 static int settle_head(struct remote *remote, struct head *head)
 {
-    struct head *there = xmalloc(sizeof *there), *before = xcalloc(1, sizeof *before);
+    _cleanup_free_ struct head *there = xmalloc(sizeof *there),
+                               *before = xcalloc(1, sizeof *before);
     int r = 0;
     for (int i = 0; i < SETTLE_TRIES; i++) {
         r = remote_read_head(remote, head->number, there);
         if (r == 0 && remote_is_own_try(remote, there))
-            break;
+            return 0;
         if (r == 0) {
             bool is_same = memcmp(before->nonce, there->nonce, sizeof there->nonce) == 0;
             r = is_same ? -ESTALE : -EAGAIN;
@@ -66,8 +67,6 @@ static int settle_head(struct remote *remote, struct head *head)
     }
     if (r == -ESTALE)
         *head = *there;
-    free(before);
-    free(there);
     return r;
 }
 
@@ -138,13 +137,12 @@ int remote_note_head(struct remote *remote)
 {
     struct view *view = remote->store->local.view;
     struct view_remote known = view_remote(view);
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     int r = local_head_read(&remote->store->local, head);
-    if (r == 0 && head->run_count > 0 && !local_head_is_lost(head) && known.cut == head->cut &&
-        known.head < head->number)
-        r = view_note_head(view, head->number);
-    free(head);
-    return r == -ENOENT ? 0 : r;
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    bool is_of_view = head->run_count > 0 && !local_head_is_lost(head) && known.cut == head->cut;
+    return is_of_view && known.head < head->number ? view_note_head(view, head->number) : 0;
 }
 
 /* --- meeting it ------------------------------------------------------------------------------- */
@@ -182,42 +180,36 @@ typedef int may_fn(struct remote *remote, char **ret_text);
  * published itself. */
 static int take_over(struct remote *remote, may_fn *may, char **ret_text)
 {
-    struct head *head = xmalloc(sizeof *head);
-    int r = 0;
-    for (int i = 0; r == 0; i++) {
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    for (int i = 0;; i++) {
         *head = remote->head;
         sign_head(remote, head);
         memcpy(head->store, remote->head.store, sizeof head->store);
         head->epoch = remote->head.epoch + 1;
-        r = remote_put_head(remote, head);
-        if (r == 0) {
-            remote->head = *head;
-            break;
-        }
-        if (r != -ESTALE)
-            break;
-        if (!remote->options.takeover || i == TAKEOVER_TRIES) {
+        int r = remote_put_head(remote, head);
+        if (r < 0 && r != -ESTALE)
+            return r;
+        if (r == -ESTALE && (!remote->options.takeover || i == TAKEOVER_TRIES)) {
             *ret_text = remote_explain_holder(remote, "was taken just now", head->holder);
-            r = -EBUSY;
-            break;
+            return -EBUSY;
         }
         remote->head = *head;
+        if (r == 0)
+            return 0;
         r = may(remote, ret_text);
+        if (r < 0)
+            return r;
     }
-    free(head);
-    return r;
 }
 
 /* A head that we do not know may be of a store that took the prefix over, also where it has our
  * name: it has that until it is claimed. */
 static bool is_as_we_left_it(const struct remote *remote)
 {
-    struct head *known = xmalloc(sizeof *known);
-    bool is_known = !remote->was_theirs && remote->head.number > 0 &&
-                    local_head_read(&remote->store->local, known) == 0 &&
-                    memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) == 0;
-    free(known);
-    return is_known;
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
+    return !remote->was_theirs && remote->head.number > 0 &&
+           local_head_read(&remote->store->local, known) == 0 &&
+           memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) == 0;
 }
 
 /* The newest head, of a prefix that has one. */
@@ -242,16 +234,31 @@ static int find_head(struct remote *remote, char **ret_text)
  * says; and a mount that lives does not begin anew because of what it says. */
 static int settle_floor(struct remote *remote, char **ret_text)
 {
-    struct head *known = xmalloc(sizeof *known);
-    bool knows = remote->head.number == 0 && prefix_known_head(remote, known);
-    if (knows)
-        remote->beginning.number = max_u64(remote->beginning.number, known->number);
-    if (knows && remote->store->local.options.adopting)
-        *ret_text = xasprintf("%s shows no head, but this mount published head %llu there; if it "
-                              "was emptied, unmount and mount again to begin anew",
-                              remote->name, (unsigned long long)known->number);
-    free(known);
-    return *ret_text ? -EBUSY : 0;
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
+    if (remote->head.number > 0 || !prefix_known_head(remote, known))
+        return 0;
+    remote->beginning.number = max_u64(remote->beginning.number, known->number);
+    if (!remote->store->local.options.adopting)
+        return 0;
+    *ret_text = xasprintf("%s shows no head, but this mount published head %llu there; if it "
+                          "was emptied, unmount and mount again to begin anew",
+                          remote->name, (unsigned long long)known->number);
+    return -EBUSY;
+}
+
+/* May a writer go on from the newest head, and will the prefix be its own? */
+static int attach_writer(struct remote *remote, may_fn *may, char **ret_text)
+{
+    int r = may(remote, ret_text);
+    if (r == 0)
+        r = prefix_check_newest(remote, ret_text);
+    remote->was_theirs = head_is_theirs(remote->store, &remote->head);
+    /* Before the wait for its lease, by which a key that may only read would win nothing. */
+    if (r == 0 && remote->was_theirs && !remote->options.unfenced)
+        r = prefix_probe_exclusive(remote, ret_text);
+    if (r == 0 && !is_as_we_left_it(remote))
+        r = lease_await(remote, ret_text);
+    return r == 0 && remote->was_theirs ? take_over(remote, may, ret_text) : r;
 }
 
 static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
@@ -261,24 +268,9 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
         r = find_head(remote, ret_text);
     if (r == 0)
         r = settle_floor(remote, ret_text);
-    if (r == 0 && !remote->has_prefix) {
-        remote->is_attached = true;
-        return 0;
-    }
-    if (r == 0 && !remote->options.read_only)
-        r = may(remote, ret_text);
-    if (r == 0 && !remote->options.read_only)
-        r = prefix_check_newest(remote, ret_text);
-    const uint8_t *own = remote->store->local.sb.store;
-    remote->was_theirs =
-        remote->head.number > 0 && memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
-    /* Before the wait for its lease, by which a key that may only read would win nothing. */
-    if (r == 0 && remote->was_theirs && !remote->options.read_only && !remote->options.unfenced)
-        r = prefix_probe_exclusive(remote, ret_text);
-    if (r == 0 && !remote->options.read_only && !is_as_we_left_it(remote))
-        r = lease_await(remote, ret_text);
-    if (r == 0 && remote->was_theirs && !remote->options.read_only)
-        r = take_over(remote, may, ret_text);
+    remote->was_theirs = head_is_theirs(remote->store, &remote->head);
+    if (r == 0 && remote->has_prefix && !remote->options.read_only)
+        r = attach_writer(remote, may, ret_text);
     remote->is_attached = r == 0;
     return r;
 }
@@ -323,14 +315,12 @@ static int add_live(const struct view_pack *pack, void *arg)
  * published there. */
 static int keep_anchor_alone(struct store *store)
 {
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     int r = local_head_read(&store->local, head);
-    if (r == 0) {
-        memset(head->nonce, 0, sizeof head->nonce);
-        r = local_head_write(&store->local, head);
-    }
-    free(head);
-    return r == -ENOENT ? 0 : r;
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    memset(head->nonce, 0, sizeof head->nonce);
+    return local_head_write(&store->local, head);
 }
 
 /* The prefix has no head, but the view believes in what it once held: it was emptied, or is
@@ -399,21 +389,18 @@ int remote_claim(struct remote *remote, char **ret_text)
     /* Also where the newest head is ours, or there is none: it tells our epoch, which a store that
      * takes over must exceed. Ids of packs and runs hold the epoch, so no two writers ever use the
      * same. */
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     *head = remote->head;
     sign_head(remote, head);
     r = remote_put_head(remote, head);
-    if (r == -ESTALE &&
-        memcmp(head->store, remote->store->local.sb.store, sizeof head->store) == 0) {
-        r = -EAGAIN; /* of a session before: the listing lacked it */
-    } else if (r == -ESTALE) {
-        *ret_text = remote_explain_holder(remote, "was taken just now", head->holder);
-        r = -EBUSY;
-    } else if (r == 0) {
+    if (r == 0)
         remote_head_published(remote, head);
-    }
-    free(head);
-    return r;
+    if (r != -ESTALE)
+        return r;
+    if (!head_is_theirs(remote->store, head))
+        return -EAGAIN; /* of a session before: the listing lacked it */
+    *ret_text = remote_explain_holder(remote, "was taken just now", head->holder);
+    return -EBUSY;
 }
 
 uint64_t remote_epoch(const struct remote *remote)

@@ -100,10 +100,10 @@ struct remote {
     bool is_prepared;         /* the prefix is there, and creates exclusively */
     _Atomic bool is_attached; /* it was met, is ours, and we may publish (or follow) */
     bool was_here;            /* this store published there before */
-    bool was_theirs;  /* the newest head's state is of another writer, from which the prefix was
-                       * taken */
-    struct head head; /* newest that is known; number 0: none. The opening thread, then the
-                         uploader's alone. */
+    /* The newest head's state is of another writer, from which the prefix was taken. */
+    bool was_theirs;
+    /* The newest that is known; number 0: none. The opening thread, then the uploader's alone. */
+    struct head head;
     struct head_tries tries; /* as above */
     bool has_published;      /* a head of this session was created; as above */
 
@@ -160,15 +160,21 @@ CAIRN_MUST_CHECK int remote_put_head(struct remote *remote, struct head *head);
 char *remote_explain_holder(const struct remote *remote, const char *what, const char *holder);
 void remote_head_published(struct remote *remote, const struct head *head);
 void remote_fence(struct remote *remote, const struct head *theirs);
-void remote_give_up(
-    struct remote *remote); /* nothing more is published from this mount; why was said */
-void remote_works(struct remote *remote); /* it answered */
+/* Nothing more is published from this mount; why was said. */
+void remote_give_up(struct remote *remote);
+/* It answered. */
+void remote_works(struct remote *remote);
 void remote_advance(struct remote *remote, uint64_t cut);
 /* Waiters for it get -ESHUTDOWN. */
 void remote_release_waiters(struct remote *remote);
 static inline struct remote *remote_of(struct store *store)
 {
     return store->remote;
+}
+/* Is it of another store? No head (number 0) is. */
+static inline bool head_is_theirs(const struct store *store, const struct head *head)
+{
+    return head->number > 0 && memcmp(head->store, store->local.sb.store, sizeof head->store) != 0;
 }
 bool remote_is_urged(struct remote *remote);
 /* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */

@@ -30,7 +30,7 @@ static uint64_t first_bytes(const struct chunk_name *name)
     return ret;
 }
 
-static int compare_layout_spots(const void *a, const void *b)
+static int compare_spots(const void *a, const void *b)
 {
     const struct layout_spot *x = a, *y = b;
     if (x->name != y->name)
@@ -39,7 +39,7 @@ static int compare_layout_spots(const void *a, const void *b)
 }
 
 /* A file of no more bytes than that has no chunk. */
-static int note_file_in_layout(const struct view_inode *file, void *arg)
+static int note_file(const struct view_inode *file, void *arg)
 {
     struct file_keys *files = arg;
     if (file->attrs.size > INLINE_MAX)
@@ -47,8 +47,7 @@ static int note_file_in_layout(const struct view_inode *file, void *arg)
     return files->count == FILES_MAX;
 }
 
-static int add_file_to_layout(struct layout *layout, struct view_cut *cut, uint64_t ino,
-                              uint32_t burst)
+static int add_file(struct layout *layout, struct view_cut *cut, uint64_t ino, uint32_t burst)
 {
     struct parts parts = {0};
     int r = parts_of_file(cut, ino, &parts);
@@ -60,15 +59,14 @@ static int add_file_to_layout(struct layout *layout, struct view_cut *cut, uint6
     return r == -ENOENT ? 0 : r;
 }
 
-static int add_files_to_layout(struct layout *layout, struct view_cut *cut,
-                               const struct file_keys *files)
+static int add_files(struct layout *layout, struct view_cut *cut, const struct file_keys *files)
 {
     uint32_t burst = 1;
     int r = 0;
     for (size_t i = 0; i < files->count && r == 0; i++) {
         if (i > 0 && files->at[i].mtime - files->at[i - 1].mtime > BURST_GAP_NS)
             burst++;
-        r = add_file_to_layout(layout, cut, files->at[i].ino, burst);
+        r = add_file(layout, cut, files->at[i].ino, burst);
     }
     return r;
 }
@@ -77,13 +75,13 @@ struct layout *layout_build(struct view_cut *cut)
 {
     struct layout *layout = xcalloc(1, sizeof *layout);
     struct file_keys files = {0};
-    int r = view_cut_changed_files(cut, note_file_in_layout, &files);
+    int r = view_cut_changed_files(cut, note_file, &files);
     vector_sort(&files, file_keys_compare);
     if (r == 0)
-        r = add_files_to_layout(layout, cut, &files);
+        r = add_files(layout, cut, &files);
     check(files.count <= FILES_MAX && layout->spots.count <= LAYOUT_SPOTS_MAX);
     vector_free(&files);
-    vector_sort(&layout->spots, compare_layout_spots);
+    vector_sort(&layout->spots, compare_spots);
     if (r < 0) {
         log_warn("finding which chunks belong together failed, so packs of this upload may mix "
                  "checkpoints: %s",

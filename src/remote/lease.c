@@ -41,7 +41,7 @@ static int look_at_lease(struct remote *remote, struct lease_seen *seen)
     if (r < 0 || !seen->exists)
         return r;
     r = remote_read_object(remote, LEASE_OBJECT, LEASE_LEN, decode_lease, &seen->lease);
-    if (r == -ENOENT || r == -EUCLEAN || r == -EBADMSG) {
+    if (remote_object_is_lost(r)) {
         seen->exists = false;
         r = 0;
     }

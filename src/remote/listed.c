@@ -28,7 +28,7 @@ int listed_note(struct pack_listing *listed, uint64_t pack, uint64_t length)
     return 0;
 }
 
-static int note_unlisted_pack(const struct view_remote_pack *pack, void *arg)
+static int note_missing(const struct view_remote_pack *pack, void *arg)
 {
     struct pack_listing *listed = arg;
     struct remote *remote = listed->remote;
@@ -48,7 +48,7 @@ static int note_unlisted_pack(const struct view_remote_pack *pack, void *arg)
 int listed_find_missing(struct pack_listing *listed)
 {
     vector_sort(&listed->packs, compare_u64);
-    return view_remote_packs(listed->remote->store->local.view, note_unlisted_pack, listed);
+    return view_remote_packs(listed->remote->store->local.view, note_missing, listed);
 }
 
 void listed_done(struct pack_listing *listed)
@@ -58,7 +58,7 @@ void listed_done(struct pack_listing *listed)
 
 /* --- at the start ----------------------------------------------------------------------------- */
 
-static int note_listed_object(const struct tier_object *object, void *arg)
+static int note_object(const struct tier_object *object, void *arg)
 {
     uint64_t id;
     if (!object_number(object->name, "packs", &id))
@@ -74,25 +74,20 @@ static int stop_at_unnamed(const struct view_remote_pack *pack, void *arg)
     return *(bool *)arg;
 }
 
-/* 1: chunks lie in a pack that no head names. They may have lain in one that is missing. */
-static int find_unnamed_pack(struct remote *remote)
+int listed_look(struct remote *remote, bool *ret_counts_now)
 {
-    bool found = false;
-    int r = view_remote_packs(remote->store->local.view, stop_at_unnamed, &found);
-    return r < 0 ? r : found;
-}
-
-int listed_look(struct remote *remote)
-{
+    bool is_unnamed = false;
     struct pack_listing listed = {.remote = remote};
     struct tier *tier = remote->tier;
-    int r = tier->ops->list(tier, "packs", NULL, note_listed_object, &listed);
+    int r = tier->ops->list(tier, "packs", NULL, note_object, &listed);
     if (r == 0)
         r = listed_find_missing(&listed);
+    /* The chunks of a pack that no head names may have lain in one that is missing. */
     if (r == 0)
-        r = find_unnamed_pack(remote);
+        r = view_remote_packs(remote->store->local.view, stop_at_unnamed, &is_unnamed);
+    *ret_counts_now = !is_unnamed;
     listed_done(&listed);
-    if (r >= 0)
+    if (r == 0)
         remote_works(remote);
     else if (r != -ECANCELED)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,

@@ -68,9 +68,9 @@ CAIRN_MUST_CHECK int listed_note(struct pack_listing *listed, uint64_t pack, uin
 /* All are noted: what is needed and not among them is asked for, and bad if it is missing. */
 CAIRN_MUST_CHECK int listed_find_missing(struct pack_listing *listed);
 void listed_done(struct pack_listing *listed);
-/* Makes such a listing; anything that goes wrong is said. 1: there are packs, too, that no head
- * names: with the next one the state counts as published. */
-CAIRN_MUST_CHECK int listed_look(struct remote *remote);
+/* Makes such a listing; anything that goes wrong is said. *ret_counts_now: the state counts as
+ * published; else there are packs, too, that no head names, and it does so with the next head. */
+CAIRN_MUST_CHECK int listed_look(struct remote *remote, bool *ret_counts_now);
 /* Does STORE/unlisted say that the view was made anew, and never compared with a listing? Or that
  * chunks of bad packs were moved? */
 bool listed_is_asked(const struct store *store);
@@ -81,9 +81,9 @@ void listed_settle(struct remote *remote);
 
 /* --- suspects.c ------------------------------------------------------------------------------- */
 
-/* 1: needed chunks that are left in the pack can be read nowhere: it is suspect, durably with the
- * next view_flush(). 0: without any nothing happens. */
-CAIRN_MUST_CHECK int suspects_leave(struct remote *remote, uint64_t pack);
+/* *ret_is_suspect: needed chunks that are left in the pack can be read nowhere, so it is suspect,
+ * durably with the next view_flush(). Without such chunks nothing happens. */
+CAIRN_MUST_CHECK int suspects_leave(struct remote *remote, uint64_t pack, bool *ret_is_suspect);
 /* Reads the pack's index: is it that of the pack as the view knows it? -ENOENT, -EUCLEAN, -EBADMSG:
  * no. */
 CAIRN_MUST_CHECK int suspects_check_index(struct remote *remote,

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "remote/maintenance_internal.h"
 
-static struct noted_pack *find_noted_locked(struct remote_maintenance *maintenance, uint64_t pack)
+static struct noted_pack *find_locked(struct remote_maintenance *maintenance, uint64_t pack)
 {
     check_held(&maintenance->lock);
     struct noted_pack *noted = NULL;
@@ -16,7 +16,7 @@ bool noted_add(struct remote *remote, uint64_t pack, int error)
 {
     struct remote_maintenance *maintenance = remote->maintenance;
     LOCK_SCOPE(&maintenance->lock);
-    if (find_noted_locked(maintenance, pack) || HASH_COUNT(maintenance->noted) == NOTED_MAX)
+    if (find_locked(maintenance, pack) || HASH_COUNT(maintenance->noted) == NOTED_MAX)
         return false; /* one that has no room will be found again */
     struct noted_pack *noted = xcalloc(1, sizeof *noted);
     noted->pack = pack;
@@ -43,7 +43,7 @@ void remote_note_bad_pack(struct remote *remote, uint64_t pack, int error)
 bool remote_is_noted_pack(struct remote *remote, uint64_t pack)
 {
     LOCK_SCOPE(&remote->maintenance->lock);
-    return find_noted_locked(remote->maintenance, pack) != NULL;
+    return find_locked(remote->maintenance, pack) != NULL;
 }
 
 bool remote_is_bad_pack(struct remote *remote, uint64_t pack)
@@ -62,7 +62,7 @@ bool remote_can_repair(struct remote *remote)
            !remote->shared.unreachable_ns;
 }
 
-static size_t list_noted(struct remote *remote, bool also_rewritten, uint64_t *ids, size_t max)
+static size_t list(struct remote *remote, bool also_rewritten, uint64_t *ids, size_t max)
 {
     struct noted_pack *noted, *next;
     size_t count = 0;
@@ -77,7 +77,7 @@ static size_t list_noted(struct remote *remote, bool also_rewritten, uint64_t *i
 
 size_t noted_list(struct remote *remote, uint64_t *ids, size_t max)
 {
-    return list_noted(remote, false, ids, max);
+    return list(remote, false, ids, max);
 }
 
 bool noted_any(struct remote *remote)
@@ -89,19 +89,19 @@ bool noted_any(struct remote *remote)
 bool noted_was_missing(struct remote *remote, uint64_t pack)
 {
     LOCK_SCOPE(&remote->maintenance->lock);
-    const struct noted_pack *noted = find_noted_locked(remote->maintenance, pack);
+    const struct noted_pack *noted = find_locked(remote->maintenance, pack);
     return noted && noted->was_missing;
 }
 
 void noted_rewritten(struct remote *remote, uint64_t pack)
 {
     LOCK_SCOPE(&remote->maintenance->lock);
-    struct noted_pack *noted = find_noted_locked(remote->maintenance, pack);
+    struct noted_pack *noted = find_locked(remote->maintenance, pack);
     if (noted)
         noted->is_rewritten = true;
 }
 
-static void forget_noted(struct remote_maintenance *maintenance, bool all)
+static void forget(struct remote_maintenance *maintenance, bool all)
 {
     struct noted_pack *noted, *next;
     LOCK_SCOPE(&maintenance->lock);
@@ -116,7 +116,7 @@ static void forget_noted(struct remote_maintenance *maintenance, bool all)
 
 void repair_round_done(struct remote *remote)
 {
-    forget_noted(remote->maintenance, false);
+    forget(remote->maintenance, false);
     remote->maintenance->has_returned = false;
     event_signal(horizon_progress(remote->store->commit.horizon));
 }
@@ -126,7 +126,7 @@ void remote_suspects(struct remote *remote, uint64_t *ret_packs, uint64_t *ret_c
     struct view_remote view = view_remote(remote->store->local.view);
     uint64_t ids[64]; /* of many more, which a round will soon look at, these will do */
     /* Until the round has published it, no head says where their chunks are now. */
-    size_t noted = list_noted(remote, true, ids, ARRAY_LEN(ids));
+    size_t noted = list(remote, true, ids, ARRAY_LEN(ids));
     *ret_packs = view.suspect_packs;
     *ret_chunks = view.suspect_chunks;
     for (size_t i = 0; i < noted; i++) {
@@ -149,7 +149,7 @@ void remote_maintenance_free(struct remote_maintenance *maintenance)
 {
     if (!maintenance)
         return;
-    forget_noted(maintenance, true);
+    forget(maintenance, true);
     vector_free(&maintenance->asking);
     mutex_done(&maintenance->lock);
     free(maintenance);

@@ -41,7 +41,7 @@ static bool is_verified(const char *lines, size_t len, const char *rest)
     return *rest == '\0' || strcmp(rest, wanted) == 0;
 }
 
-static void place_read_known(const struct store *store, struct known_place *ret)
+static void read_known(const struct store *store, struct known_place *ret)
 {
     _cleanup_free_ char *path = place_path(store);
     size_t len = 0;
@@ -61,7 +61,7 @@ static void place_read_known(const struct store *store, struct known_place *ret)
     ret->shown = strsep(&rest, "\n");
 }
 
-static char *place_explain_damage(const struct remote *remote)
+static char *explain_damage(const struct remote *remote)
 {
     return xasprintf("%s is empty, and %s/remote.place, which says on which filesystem this store "
                      "published before, is damaged: see that the right "
@@ -73,12 +73,12 @@ int place_check(struct remote *remote, char **ret_text)
 {
     struct known_place known;
     struct tier_place now;
-    place_read_known(remote->store, &known);
+    read_known(remote->store, &known);
     bool knows = !known.is_damaged && known.name && strcmp(known.name, remote->name) == 0;
     bool is_elsewhere =
         knows && look_at_place(remote, &now) && strcmp(known.identity, now.identity) != 0;
     if (known.is_damaged && !remote->options.takeover && look_at_place(remote, &now))
-        *ret_text = place_explain_damage(remote);
+        *ret_text = explain_damage(remote);
     if (is_elsewhere && !remote->options.takeover) {
         *ret_text = xasprintf("%s is empty, and not on the filesystem where this store published "
                               "before (%s), but on another (%s): "

@@ -194,11 +194,9 @@ static bool may_publish_again(struct remote *remote, const struct remains *left,
 /* Without its marker a prefix is ours if its newest head is. */
 static bool is_own_history(struct remote *remote, const struct remains *left)
 {
-    struct head *head = xmalloc(sizeof *head);
-    bool is_own = left->heads ? remote_read_head(remote, left->newest_head, head) == 0
-                              : may_publish_again(remote, left, head);
-    free(head);
-    return is_own;
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    return left->heads ? remote_read_head(remote, left->newest_head, head) == 0
+                       : may_publish_again(remote, left, head);
 }
 
 /* Finds what the lost marker said. `has_store`: the superblock was read. */
@@ -222,7 +220,7 @@ static int restore_marker(struct remote *remote, const struct remains *left, boo
 static char *explain_remains(struct remote *remote, const struct remains *left, bool has_marker,
                              bool has_store)
 {
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     _cleanup_free_ char *what = describe_remains(left);
     bool knows_head = !left->heads && has_store && may_publish_again(remote, left, head);
     const char *lost = has_marker ? "every head" : "its marker, the object 'cairn'";
@@ -236,7 +234,6 @@ static char *explain_remains(struct remote *remote, const struct remains *left, 
             : "begin anew beside them; a STORE that published there publishes its newest head "
               "again "
               "instead";
-    free(head);
     return xasprintf("%s has lost %s: %s. Nothing was changed. Restore the objects from a copy or "
                      "an older version, or mount with --takeover to %s (nothing is deleted)",
                      remote->name, lost, what, takeover);
@@ -244,14 +241,13 @@ static char *explain_remains(struct remote *remote, const struct remains *left, 
 
 static int take_remains(struct remote *remote, const struct remains *left, bool has_store)
 {
-    struct head *known = xmalloc(sizeof *known);
+    _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     check(remote->options.takeover && !remote->store->local.options.adopting);
     bool goes_on = left->heads && remote->has_prefix;
     if (!left->heads && has_store && remote->has_prefix && may_publish_again(remote, left, known)) {
         remote->head = *known;
         goes_on = true;
     }
-    free(known);
     remote->beginning.epoch = left->epoch;
     if (goes_on)
         return 0;

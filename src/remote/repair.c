@@ -101,7 +101,7 @@ struct adding {
     unsigned rescues; /* chunks of such packs that NVMe lacks */
 };
 
-static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
+static int add_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     struct adding *adding = arg;
     struct repair_plan *plan = adding->plan;
@@ -123,7 +123,7 @@ static int repair_add_chunk(const struct chunk_entry *entry, bool is_needed, voi
 }
 
 /* False: there is no room for it in this round. */
-static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
+static bool add_pack(struct adding *adding, uint64_t id, int *r)
 {
     struct repair_plan *plan = adding->plan;
     struct view_remote_pack pack;
@@ -136,7 +136,7 @@ static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
     if (*r < 0 || plan->count + pack.live_count > plan->max ||
         plan->bytes + pack.live_bytes > ROUND_BYTES)
         return false;
-    *r = view_remote_pack_chunks(adding->remote->store->local.view, id, repair_add_chunk, adding);
+    *r = view_remote_pack_chunks(adding->remote->store->local.view, id, add_chunk, adding);
     if (*r < 0)
         return false;
     vector_add(&plan->packs, id);
@@ -145,8 +145,8 @@ static bool add_pack_to_repair(struct adding *adding, uint64_t id, int *r)
 
 static bool is_of_object_alone(int error)
 {
-    bool is_unreadable = error == -ENOENT || error == -EUCLEAN || error == -EBADMSG;
-    return error < 0 && !is_unreadable && error != -ECANCELED && !tier_error_is_transient(error);
+    return error < 0 && !remote_object_is_lost(error) && error != -ECANCELED &&
+           !tier_error_is_transient(error);
 }
 
 /* An error that is of one object alone, and lasts (its permissions, an archive), is no reason to
@@ -181,9 +181,9 @@ static bool add_bad_pack(struct adding *adding, uint64_t id, int *r)
         return true;
     }
     adding->is_missing = *r == -ENOENT;
-    if (*r == -ENOENT || *r == -EUCLEAN || *r == -EBADMSG)
+    if (remote_object_is_lost(*r))
         *r = 0;
-    return *r == 0 && add_pack_to_repair(adding, id, r);
+    return *r == 0 && add_pack(adding, id, r);
 }
 
 static bool is_planned(const struct repair_plan *plan, uint64_t pack)
@@ -214,7 +214,7 @@ static int add_candidates(struct adding *adding, const struct candidates *all, s
     for (size_t i = 0; i < count && r == 0; i++) {
         if (is_planned(adding->plan, all->at[i].pack))
             continue;
-        if (all->at[i].cost > allowance || !add_pack_to_repair(adding, all->at[i].pack, &r))
+        if (all->at[i].cost > allowance || !add_pack(adding, all->at[i].pack, &r))
             break;
         allowance -= all->at[i].cost;
     }
@@ -287,7 +287,7 @@ void repair_plan_failed(struct remote *remote)
 
 /* --- carried ---------------------------------------------------------------------------------- */
 
-static int count_unmoved_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
+static int count_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     (void)entry;
     *(uint64_t *)arg += is_needed;
@@ -296,20 +296,22 @@ static int count_unmoved_chunk(const struct chunk_entry *entry, bool is_needed, 
 
 int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, uint64_t unread)
 {
-    bool has_suspects = false;
+    bool has_suspects = false, is_suspect;
     int r = 0;
-    for (size_t i = 0; i < plan->bad_count && r >= 0; i++) {
-        r = suspects_leave(remote, plan->packs.at[i]);
-        has_suspects |= r == 1;
-        if (r >= 0)
-            noted_rewritten(remote, plan->packs.at[i]);
+    for (size_t i = 0; i < plan->bad_count; i++) {
+        r = suspects_leave(remote, plan->packs.at[i], &is_suspect);
+        if (r < 0)
+            return r;
+        has_suspects |= is_suspect;
+        noted_rewritten(remote, plan->packs.at[i]);
     }
-    r = r < 0 ? r : has_suspects ? view_flush(remote->store->local.view) : 0;
+    if (has_suspects)
+        r = view_flush(remote->store->local.view);
     /* A pack that was only to be merged or emptied, and could not be read in part, is bad. */
     for (size_t i = plan->bad_count; i < plan->packs.count && r == 0 && unread; i++) {
         uint64_t remains = 0;
-        r = view_remote_pack_chunks(remote->store->local.view, plan->packs.at[i],
-                                    count_unmoved_chunk, &remains);
+        r = view_remote_pack_chunks(remote->store->local.view, plan->packs.at[i], count_chunk,
+                                    &remains);
         if (r == 0 && remains)
             remote_note_bad_pack(remote, plan->packs.at[i], -EBADMSG);
     }

@@ -29,7 +29,7 @@ static bool is_it(const struct rescue *rs)
 
 /* --- from the stage --------------------------------------------------------------------------- */
 
-static int rescue_find_begin(const struct view_extent *part, void *arg)
+static int find_begin(const struct view_extent *part, void *arg)
 {
     struct rescue *rs = arg;
     const struct extent *e = &part->extent;
@@ -67,8 +67,7 @@ static int try_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct rescue *rs = arg;
     rs->has_begin = false;
-    int r =
-        view_extents(rs->store->local.view, ino, 0, offset, CHUNK_SIZE_MAX, rescue_find_begin, rs);
+    int r = view_extents(rs->store->local.view, ino, 0, offset, CHUNK_SIZE_MAX, find_begin, rs);
     if (r < 0 || !rs->has_begin || !gather_stretch(rs, ino) || !is_it(rs))
         return 0; /* it changed meanwhile, or the stage has it no more: another may */
     rs->found = true;
@@ -104,7 +103,7 @@ static int add_unreferenced(const struct view_remote_pack *pack, void *arg)
     return unreferenced->count == UNREFERENCED_MAX;
 }
 
-static int rescue_find_entry(const struct chunk_entry *entry, void *arg)
+static int find_entry(const struct chunk_entry *entry, void *arg)
 {
     struct rescue *rs = arg;
     if (!chunk_name_equal(&entry->name, &rs->entry->name))
@@ -121,8 +120,7 @@ static bool read_former(struct rescue *rs, uint64_t pack)
     char object[32];
     uint64_t length;
     rs->found = false;
-    int r =
-        pack_read_index(tier, rs->store->local.sb.history, pack, rescue_find_entry, rs, &length);
+    int r = pack_read_index(tier, rs->store->local.sb.history, pack, find_entry, rs, &length);
     pack_object_name(pack, object);
     if (r == 0 && rs->found)
         r = tier->ops->get_range(tier, object, rs->entry->offset, rs->stored,

@@ -41,7 +41,7 @@ struct look_inside {
     uint32_t lost;
 };
 
-static int look_at_lost_entry(const struct chunk_entry *entry, void *arg)
+static int look_at_entry(const struct chunk_entry *entry, void *arg)
 {
     struct look_inside *look = arg;
     vector_add(&look->entries, *entry);
@@ -79,7 +79,7 @@ bool returned_keeps(struct returned *returned, uint64_t pack)
         return false;
     if (returned->lost.count == LOST_MAX || returned->looks++ >= LOOKS_MAX)
         return true;
-    int r = pack_read_index(remote->tier, remote->store->local.sb.history, pack, look_at_lost_entry,
+    int r = pack_read_index(remote->tier, remote->store->local.sb.history, pack, look_at_entry,
                             &look, &length);
     if (r == 0 && look.lost > 0 && !returned->dry_run)
         take_back(returned, pack, length, &look);

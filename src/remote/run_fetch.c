@@ -16,7 +16,15 @@
 /* Tries of the two places in turn: the damage may be of the way here. */
 #define FETCH_TRIES 4
 
-bool run_is_lost(int error)
+bool head_names_run(const struct head *head, uint64_t id)
+{
+    for (uint32_t i = 0; i < head->run_count; i++)
+        if (head->runs[i].id == id)
+            return true;
+    return false;
+}
+
+bool remote_object_is_lost(int error)
 {
     return error == -ENOENT || error == -EUCLEAN || error == -EBADMSG;
 }
@@ -136,7 +144,7 @@ struct run_fetch {
     bool fetched;
 };
 
-static int fetch_begin(struct run_fetch *fetch, enum run_place place, struct new_run *runs,
+static int begin_fetch(struct run_fetch *fetch, enum run_place place, struct new_run *runs,
                        struct pool **pool)
 {
     const struct head *head = fetch->head;
@@ -155,8 +163,8 @@ static int fetch_begin(struct run_fetch *fetch, enum run_place place, struct new
 }
 
 /* A run that is whole now is kept, whatever became of the others. */
-static int fetch_end_run(struct run_fetch *fetch, enum run_place place, uint32_t i,
-                         const struct new_run *run)
+static int end_run(struct run_fetch *fetch, enum run_place place, uint32_t i,
+                   const struct new_run *run)
 {
     const struct run_info *info = &fetch->head->runs[i];
     int r = atomic_load(&run->error);
@@ -168,7 +176,7 @@ static int fetch_end_run(struct run_fetch *fetch, enum run_place place, uint32_t
     else
         fetch->fetched = true;
     fetch->lost[i][place] = r;
-    if (run_is_lost(r))
+    if (remote_object_is_lost(r))
         fetch->first_lost = min_u64(fetch->first_lost, i);
     return r;
 }
@@ -180,12 +188,12 @@ static int fetch_once(struct run_fetch *fetch, enum run_place place)
     struct pool *pool = NULL;
     int lost = 0, r = run_directory_make(&fetch->store->local);
     if (r == 0)
-        r = fetch_begin(fetch, place, runs, &pool);
+        r = begin_fetch(fetch, place, runs, &pool);
     pool_free(pool);
     fetch->first_lost = fetch->head->run_count;
     for (uint32_t i = 0; i < fetch->head->run_count; i++) {
-        int one = runs[i].is_open ? fetch_end_run(fetch, place, i, &runs[i]) : 0;
-        if (run_is_lost(one))
+        int one = runs[i].is_open ? end_run(fetch, place, i, &runs[i]) : 0;
+        if (remote_object_is_lost(one))
             lost = lost ? lost : one;
         else if (one < 0 && r == 0)
             r = one;
@@ -193,7 +201,7 @@ static int fetch_once(struct run_fetch *fetch, enum run_place place)
     return r < 0 ? r : lost;
 }
 
-static const char *run_explain(int error)
+static const char *explain(int error)
 {
     return error == -ENOENT ? "missing" : "damaged";
 }
@@ -203,8 +211,8 @@ static void explain_lost(const struct run_fetch *fetch)
     uint32_t i = fetch->first_lost;
     check(i < fetch->head->run_count);
     cause_note("runs/%016llx is %s, and its copy copies/%016llx is %s",
-               (unsigned long long)fetch->head->runs[i].id, run_explain(fetch->lost[i][RUN_FIRST]),
-               (unsigned long long)fetch->head->runs[i].id, run_explain(fetch->lost[i][RUN_COPY]));
+               (unsigned long long)fetch->head->runs[i].id, explain(fetch->lost[i][RUN_FIRST]),
+               (unsigned long long)fetch->head->runs[i].id, explain(fetch->lost[i][RUN_COPY]));
 }
 
 /* Runs that came from one place while the other has them not, or damaged. */
@@ -213,10 +221,10 @@ static void note_bad_runs(const struct run_fetch *fetch)
     for (uint32_t i = 0; i < fetch->head->run_count; i++)
         for (unsigned place = 0; place < RUN_PLACES; place++) {
             unsigned long long id = fetch->head->runs[i].id;
-            if (!run_is_lost(fetch->lost[i][place]))
+            if (!remote_object_is_lost(fetch->lost[i][place]))
                 continue;
             log_warn("remote: %s/%016llx is %s; its state was read from %s/%016llx",
-                     run_directories[place], id, run_explain(fetch->lost[i][place]),
+                     run_directories[place], id, explain(fetch->lost[i][place]),
                      run_directories[RUN_PLACES - 1 - place], id);
             run_note_bad(fetch->remote, id, place);
         }
@@ -236,13 +244,13 @@ int runs_fetch_of(struct store *store, struct remote *remote, const struct head 
     for (int i = 0; i < FETCH_TRIES; i++) {
         enum run_place place = i % RUN_PLACES;
         r = fetch_once(&fetch, place);
-        if (!run_is_lost(r) || (place == RUN_COPY && !remote_pause(remote, RETRY_MS)))
+        if (!remote_object_is_lost(r) || (place == RUN_COPY && !remote_pause(remote, RETRY_MS)))
             break;
     }
     _cleanup_free_ char *directory = xasprintf("%s/runs", store->local.path);
     room_account_runs(store->commit.room);
-    *ret_run = run_is_lost(r) ? head->runs[fetch.first_lost].id : 0;
-    if (run_is_lost(r))
+    *ret_run = remote_object_is_lost(r) ? head->runs[fetch.first_lost].id : 0;
+    if (remote_object_is_lost(r))
         explain_lost(&fetch);
     else if (r == 0)
         note_bad_runs(&fetch);

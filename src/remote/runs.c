@@ -145,8 +145,9 @@ static uint64_t merge_limit(struct remote *remote, const struct run_info *newest
     return may_wait ? max_u64(newest->length, MERGE_URGED) : UINT64_MAX;
 }
 
+/* The cut's own rows. */
 static int write_run(struct remote *remote, struct view_cut *cut, struct run_info *info,
-                     uint64_t *ret_missing)
+                     bool *ret_has_rows, uint64_t *ret_missing)
 {
     struct run_file file;
     int64_t now; /* when packs were unreferenced: by another clock that may be long ago */
@@ -157,49 +158,41 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
     r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, info);
     if (r == 0)
         r = view_cut_rows(cut, now, run_file_add, &file, ret_missing);
-    if (r == 0 && file.rows == 0)
-        r = 1;
-    if (r == 0)
+    *ret_has_rows = file.rows > 0;
+    if (r == 0 && *ret_has_rows)
         r = run_file_finish(&file, info);
     run_file_done(&file);
-    if (r != 0)
+    if (r < 0 || !*ret_has_rows)
         run_file_abandon(&remote->store->local, info->id);
     return r;
 }
 
-/* Adds the cut's own run; 1: it has no rows. */
-static int add_run(struct remote *remote, struct view_cut *cut, uint64_t base_cut,
-                   struct run_info *runs, size_t *count, uint64_t *ret_missing)
-{
-    struct run_info info = {
-        .id = new_run_id(remote), .base_cut = base_cut, .cut = view_cut_state(cut).applied_seq};
-    int r = write_run(remote, cut, &info, ret_missing);
-    if (r == 0)
-        runs[(*count)++] = info;
-    return r;
-}
-
-int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
+int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head, bool *ret_is_news,
                  uint64_t *ret_missing)
 {
     bool whole = view_cut_is_whole(cut) || head->run_count == 0;
+    uint64_t cut_seq = view_cut_state(cut).applied_seq;
+    struct run_info own = {
+        .id = new_run_id(remote), .base_cut = whole ? 0 : head->cut, .cut = cut_seq};
     struct run_info runs[HEAD_RUNS_MAX + 1];
     size_t count = whole ? 0 : head->run_count;
     memcpy(runs, head->runs, count * sizeof *runs);
-    int r = add_run(remote, cut, whole ? 0 : head->cut, runs, &count, ret_missing);
+    int r = write_run(remote, cut, &own, ret_is_news, ret_missing);
+    if (r == 0 && *ret_is_news)
+        runs[count++] = own;
     if (r < 0 || count == 0)
         return r;
     uint64_t limit = merge_limit(remote, &runs[count - 1], count);
     size_t first = first_to_merge(runs, count, limit);
-    bool is_worth_it = r == 0 || (limit == UINT64_MAX && first < count - 1);
-    if (is_worth_it) {
-        r = merge_from(remote, runs, &count, first, view_cut_state(cut).applied_seq);
+    *ret_is_news = *ret_is_news || (limit == UINT64_MAX && first < count - 1);
+    if (*ret_is_news) {
+        r = merge_from(remote, runs, &count, first, cut_seq);
         if (r == 0)
             r = put_run(remote, &runs[count - 1]);
     }
     if (first_to_merge(runs, count, UINT64_MAX) < count - 1)
         remote_defer_merge(remote);
-    if (r != 0)
+    if (r < 0 || !*ret_is_news)
         return r;
     memset(head->runs, 0, sizeof head->runs);
     memcpy(head->runs, runs, count * sizeof *runs);
@@ -231,7 +224,7 @@ static int keep_run_at(struct remote *remote, const struct run_info *info, enum 
     if (run_is_bad(remote, info->id, place))
         return put_run_again(remote, info, place, "damaged or missing");
     int r = run_check_at(remote, info, place, false);
-    return run_is_lost(r)
+    return remote_object_is_lost(r)
                ? put_run_again(remote, info, place, r == -ENOENT ? "missing" : "truncated")
                : r;
 }
@@ -267,7 +260,7 @@ static int scrub_local_run(struct remote *remote, const struct run_info *info)
 static int scrub_run_at(struct remote *remote, const struct run_info *info, enum run_place place)
 {
     int r = run_check_at(remote, info, place, true);
-    if (!run_is_lost(r))
+    if (!remote_object_is_lost(r))
         return r;
     atomic_fetch_add(&remote->runs.scrub_found, 1);
     r = put_run_again(remote, info, place, r == -ENOENT ? "missing" : "damaged");

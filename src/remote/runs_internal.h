@@ -36,9 +36,10 @@ struct remote_runs {
 /* --- runs.c ----------------------------------------------------------------------------------- */
 
 /* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs
- * of `head` that are no larger: head->runs becomes the new list. */
+ * of `head` that are no larger: head->runs becomes the new list. *ret_is_news false: the cut says
+ * nothing that the head does not say already. */
 CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
-                                  uint64_t *ret_missing);
+                                  bool *ret_is_news, uint64_t *ret_missing);
 /* Between two rounds: puts again what is missing or damaged of the newest head's runs, if that may
  * be. Trouble with it is said, and tried again. */
 void runs_tick(struct remote *remote);
@@ -48,22 +49,24 @@ CAIRN_MUST_CHECK int runs_keep(struct remote *remote, const uint64_t seen[RUN_PL
 
 /* --- check.c ---------------------------------------------------------------------------------- */
 
-/* Is the object there, in the length of the run, and its content, if that is read? run_is_lost() of
- * the result: no. */
+/* Is the object there, in the length of the run, and its content, if that is read?
+ * remote_object_is_lost() of the result: no. */
 CAIRN_MUST_CHECK int run_check_at(struct remote *remote, const struct run_info *info,
                                   enum run_place place, bool reads_content);
 
 /* --- run_fetch.c ------------------------------------------------------------------------------ */
 
 /* Makes sure that STORE/runs has all runs of the head, whole and verified. `remote` NULL: from the
- * disk alone. run_is_lost() of the result: the remote does not have one of them any more, in
- * neither place; cause_text() names it. */
+ * disk alone. remote_object_is_lost() of the result: the remote does not have one of them any more,
+ * in neither place; cause_text() names it. */
 CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote,
                                 const struct head *head);
 /* The same; *ret_run is the one that is lost. */
 CAIRN_MUST_CHECK int runs_fetch_of(struct store *store, struct remote *remote,
                                    const struct head *head, uint64_t *ret_run);
-bool run_is_lost(int error);
+/* By the error of reading it: it is missing or damaged. */
+bool remote_object_is_lost(int error);
+bool head_names_run(const struct head *head, uint64_t id);
 bool run_is_bad(const struct remote *remote, uint64_t id, enum run_place place);
 void run_note_bad(struct remote *remote, uint64_t id, enum run_place place);
 

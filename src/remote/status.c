@@ -44,7 +44,7 @@ void store_drain_remote(struct store *store)
     remote_kick_locked(remote);
 }
 
-static void status_shared(struct remote *remote, struct remote_status *ret)
+static void shared_status(struct remote *remote, struct remote_status *ret)
 {
     int64_t now = clock_monotonic_ns();
     LOCK_SCOPE(&remote->shared.lock);
@@ -70,7 +70,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     struct view_remote view = view_remote(store->local.view);
     struct tier_traffic traffic;
     (void)snprintf(ret->name, sizeof ret->name, "%s", remote->name);
-    status_shared(remote, ret);
+    shared_status(remote, ret);
     remote->tier->ops->traffic(remote->tier, &traffic);
     ret->behind_bytes = view.pending_bytes;
     ret->behind_chunks = view.pending_chunks;

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dense/bases.h"
 
 #define ASK_FIRST_NS (2ll * 1000000000)
 #define ASK_MAX_NS (600ll * 1000000000)
@@ -50,27 +51,27 @@ static int note_user(uint64_t ino, uint64_t offset, void *arg)
     return 0;
 }
 
-int suspects_leave(struct remote *remote, uint64_t pack)
+int suspects_leave(struct remote *remote, uint64_t pack, bool *ret_is_suspect)
 {
     struct store *store = remote->store;
     struct remains remains = {0};
     int r = view_remote_pack_chunks(store->local.view, pack, note_remaining, &remains);
-    if (r == 0 && remains.count) {
-        r = view_remote_pack_suspect(store->local.view, pack, clock_realtime_ns());
-        remote->maintenance->ask_pause = 0;
-        remote->maintenance->ask_at = clock_monotonic_ns() + ASK_FIRST_NS;
-    }
+    *ret_is_suspect = remains.count > 0;
+    if (r < 0 || !*ret_is_suspect) /* it is dead at the cut, and unreferenced as any other */
+        return r;
+    r = view_remote_pack_suspect(store->local.view, pack, clock_realtime_ns());
+    remote->maintenance->ask_pause = 0;
+    remote->maintenance->ask_at = clock_monotonic_ns() + ASK_FIRST_NS;
     for (size_t i = 0; i < min_u64(remains.count, DAMAGE_NAMED) && r == 0; i++) {
         struct user user = {store, &remains.names[i]};
         r = view_chunk_users(store->local.view, user.name, note_user, &user);
     }
-    return r < 0 ? r : remains.count > 0; /* without remains it is dead at the cut, and unreferenced
-                                             as any other */
+    return r;
 }
 
 /* --- asking again ----------------------------------------------------------------------------- */
 
-static int count_suspect_entry(const struct chunk_entry *entry, void *arg)
+static int count_entry(const struct chunk_entry *entry, void *arg)
 {
     (void)entry;
     ++*(uint32_t *)arg;
@@ -81,16 +82,9 @@ int suspects_check_index(struct remote *remote, const struct view_remote_pack *p
 {
     uint32_t count = 0;
     uint64_t length = 0;
-    int r = pack_read_index(remote->tier, remote->store->local.sb.history, pack->pack,
-                            count_suspect_entry, &count, &length);
+    int r = pack_read_index(remote->tier, remote->store->local.sb.history, pack->pack, count_entry,
+                            &count, &length);
     return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
-}
-
-/* Will another try at once not read it either? */
-static bool is_unreadable(int error)
-{
-    return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN || error == -ENOLINK ||
-           error == -EPROTONOSUPPORT;
 }
 
 struct question {
@@ -100,7 +94,7 @@ struct question {
 };
 
 /* 1: that is enough: some of the pack can be read and some cannot. */
-static int ask_suspect_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
+static int ask_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     struct question *question = arg;
     struct store *store = question->remote->store;
@@ -108,19 +102,19 @@ static int ask_suspect_chunk(const struct chunk_entry *entry, bool is_needed, vo
         return 0;
     if (remote_is_stopping(question->remote))
         return -ECANCELED;
-    int r = entry->raw_len > CHUNK_SIZE_MAX || entry->stored_len > CHUNK_SIZE_MAX ? -EUCLEAN : 0;
+    int r = chunk_is_readable(entry) ? 0 : -EUCLEAN;
     if (r == 0)
         r = remote_get(question->remote, entry->pack, entry->offset, question->stored,
                        entry->stored_len);
     if (r == 0)
         r = upload_check_chunk(store, entry, question->stored, question->raw);
-    if (r < 0 && !is_unreadable(r))
+    if (r < 0 && !bases_is_final(r))
         return r;
     *(r == 0 ? &question->good : &question->bad) += 1;
     return question->good > 0 && question->bad > 0;
 }
 
-static int forget_chunk_damage(const struct chunk_entry *entry, bool is_needed, void *arg)
+static int forget_damage(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     (void)is_needed;
     struct damage *damage = arg;
@@ -134,7 +128,7 @@ static int trust_pack(struct remote *remote, uint64_t pack)
     pack_object_name(pack, object);
     int r = view_remote_pack_trusted(remote->store->local.view, pack);
     if (r == 0)
-        r = view_remote_pack_chunks(remote->store->local.view, pack, forget_chunk_damage,
+        r = view_remote_pack_chunks(remote->store->local.view, pack, forget_damage,
                                     remote->store->commit.damage);
     if (r == 0)
         log_info("remote: %s can be read again: all of it is as before", object);
@@ -142,7 +136,7 @@ static int trust_pack(struct remote *remote, uint64_t pack)
 }
 
 /* -errno: the remote does not answer now. */
-static int ask_suspect_pack(struct remote *remote, uint64_t id)
+static int ask_pack(struct remote *remote, uint64_t id)
 {
     struct question question = {.remote = remote};
     struct view_remote_pack pack;
@@ -150,12 +144,12 @@ static int ask_suspect_pack(struct remote *remote, uint64_t id)
     if (r < 0 || !pack.suspect)
         return r == -ENOENT ? 0 : r;
     r = suspects_check_index(remote, &pack);
-    if (is_unreadable(r))
+    if (bases_is_final(r))
         return 0;
     question.stored = xmalloc(CHUNK_SIZE_MAX);
     question.raw = xmalloc(CHUNK_SIZE_MAX);
     if (r == 0)
-        r = view_remote_pack_chunks(remote->store->local.view, id, ask_suspect_chunk, &question);
+        r = view_remote_pack_chunks(remote->store->local.view, id, ask_chunk, &question);
     free(question.stored);
     free(question.raw);
     if (r == 0 && question.bad == 0)
@@ -181,7 +175,7 @@ static int list_suspect(const struct view_remote_pack *pack, void *arg)
 }
 
 /* Is it time for a pass? Then its packs are listed. */
-static bool begin_suspect_pass(struct remote *remote)
+static bool begin_pass(struct remote *remote)
 {
     struct remote_maintenance *maintenance = remote->maintenance;
     int64_t now = clock_monotonic_ns();
@@ -194,7 +188,7 @@ static bool begin_suspect_pass(struct remote *remote)
     return view_remote_packs(remote->store->local.view, list_suspect, maintenance) == 0;
 }
 
-static void end_suspect_pass(struct remote_maintenance *maintenance)
+static void end_pass(struct remote_maintenance *maintenance)
 {
     int64_t now = clock_monotonic_ns();
     check(maintenance->asked <= maintenance->asking.count);
@@ -217,16 +211,16 @@ void suspects_tick(struct remote *remote)
         maintenance->asking.count = maintenance->asked = 0;
         return;
     }
-    if (maintenance->asked == maintenance->asking.count && !begin_suspect_pass(remote))
+    if (maintenance->asked == maintenance->asking.count && !begin_pass(remote))
         return;
     while (r == 0 && maintenance->asked < maintenance->asking.count &&
            clock_monotonic_ns() < until && !remote_is_stopping(remote)) {
-        r = ask_suspect_pack(remote, maintenance->asking.at[maintenance->asked++]);
+        r = ask_pack(remote, maintenance->asking.at[maintenance->asked++]);
         if (r < 0 && !tier_error_is_transient(r))
             r = 0; /* of this object alone, e.g. an archived one */
     }
     if (r < 0 || maintenance->asked == maintenance->asking.count) {
-        end_suspect_pass(maintenance);
+        end_pass(maintenance);
         event_signal(horizon_progress(remote->store->commit.horizon));
     }
 }

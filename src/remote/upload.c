@@ -42,16 +42,15 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
 /* The cut, and the packs that it needs pinned. No drop begins in between, and those under way are
  * waited for: a pack that is being emptied cannot be pinned, and where its chunks move
  * to neither. */
-static int upload_open_cut(struct upload *up)
+static int open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
     uint64_t seen = event_count(horizon_progress(store->commit.horizon));
     packs_hold_drops(store->commit.packs, true);
     while (packs_are_dropping(store->commit.packs) && !remote_is_stopping(up->remote))
         (void)event_wait(horizon_progress(store->commit.horizon), &seen, INT64_MAX);
-    int r = remote_is_stopping(up->remote) ? -ECANCELED : 0;
-    if (r == 0)
-        r = view_cut_open(store->local.view, &up->cut);
+    int r =
+        remote_is_stopping(up->remote) ? -ECANCELED : view_cut_open(store->local.view, &up->cut);
     if (r == 0)
         r = view_cut_pending(up->cut, NULL, note_pin, up);
     size_t kept = 0;
@@ -86,8 +85,7 @@ static void set_target(struct remote *remote, uint64_t bytes)
         remote->shared.state = bytes ? REMOTE_UPLOADING : REMOTE_IDLE;
 }
 
-static void upload_describe_head(struct remote *remote, const struct view_cut *cut,
-                                 struct head *head)
+static void describe_head(struct remote *remote, const struct view_cut *cut, struct head *head)
 {
     struct store *store = remote->store;
     struct view_state state = view_cut_state(cut);
@@ -112,37 +110,43 @@ static void upload_describe_head(struct remote *remote, const struct view_cut *c
     head->pack_bytes = view.pack_bytes;
 }
 
-static int publish_cut(struct upload *up)
+static int publish_head(struct upload *up, struct head *head)
 {
     struct remote *remote = up->remote;
     struct store *store = remote->store;
-    struct head *head = xmalloc(sizeof *head);
-    uint64_t missing = 0;
-    *head = remote->head;
-    int r = runs_publish(remote, up->cut, head, &missing);
-    if (r == 0) {
-        upload_describe_head(remote, up->cut, head);
-        r = remote_put_head(remote, head);
-        if (r == -ESTALE)
-            remote_fence(remote, head);
-        /* The head is there: whatever fails from here on, the next head comes after it. */
-        if (r == 0)
-            remote_head_published(remote, head);
-        if (r == 0)
-            r = view_published(store->local.view, up->cut, head->number);
-    }
+    describe_head(remote, up->cut, head);
+    int r = remote_put_head(remote, head);
+    if (r == -ESTALE)
+        remote_fence(remote, head);
+    if (r < 0)
+        return r;
+    /* The head is there: whatever fails from here on, the next head comes after it. */
+    remote_head_published(remote, head);
+    r = view_published(store->local.view, up->cut, head->number);
     if (r == 0)
         runs_tidy(&store->local, store->commit.room, head);
-    if (r == 0 && missing)
+    return r;
+}
+
+static int publish_cut(struct upload *up)
+{
+    struct remote *remote = up->remote;
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    uint64_t missing = 0;
+    bool is_news;
+    *head = remote->head;
+    int r = runs_publish(remote, up->cut, head, &is_news, &missing);
+    if (r == 0 && is_news)
+        r = publish_head(up, head);
+    if (r < 0)
+        return r;
+    if (is_news && missing)
         remote_error(remote, 0, "%llu chunks that are damaged on NVMe are missing in the remote",
                      (unsigned long long)missing);
-    if (r == 0)
+    if (is_news)
         atomic_store(&remote->damaged_chunks, missing);
-    /* 1: the cut says nothing that the head does not say already. */
-    if (r == 0 || r == 1)
-        remote_advance(remote, view_cut_state(up->cut).applied_seq);
-    free(head);
-    return r < 0 ? r : 0;
+    remote_advance(remote, view_cut_state(up->cut).applied_seq);
+    return 0;
 }
 
 /* Chunks that lie badly in the remote are written anew first, so that this round's head already
@@ -172,32 +176,40 @@ static int relocate_chunks(struct upload *up)
     return 0;
 }
 
+/* The cut's packs, then its head. */
+static int carry_cut(struct upload *up)
+{
+    struct remote *remote = up->remote;
+    struct store *store = remote->store;
+    int r = open_cut(up);
+    if (r < 0)
+        return r;
+    up->pending_bytes = view_remote(store->local.view).pending_bytes;
+    set_target(remote, up->pending_bytes);
+    r = dense_round_new(store->dense, up->cut, remote->senders, remote->options.upload_threads,
+                        &up->dense);
+    if (r == 0)
+        r = upload_send_pending(up);
+    if (r == 0)
+        r = publish_cut(up);
+    if (r < 0)
+        return r;
+    repair_round_done(remote);
+    dense_keep_published(store->dense, up->cut);
+    up->cut = NULL;
+    return 0;
+}
+
 static int upload_round(struct remote *remote)
 {
     struct upload up = {.remote = remote};
-    struct store *store = remote->store;
     int r = upload_wait_for_view_room(remote);
     if (r == 0)
-        r = view_track(store->local.view);
+        r = view_track(remote->store->local.view);
     if (r == 0)
         r = relocate_chunks(&up);
     if (r == 0)
-        r = upload_open_cut(&up);
-    if (r == 0) {
-        up.pending_bytes = view_remote(store->local.view).pending_bytes;
-        set_target(remote, up.pending_bytes);
-        r = dense_round_new(store->dense, up.cut, remote->senders, remote->options.upload_threads,
-                            &up.dense);
-    }
-    if (r == 0)
-        r = upload_send_pending(&up);
-    if (r == 0)
-        r = publish_cut(&up);
-    if (r == 0) {
-        repair_round_done(remote);
-        dense_keep_published(store->dense, up.cut);
-        up.cut = NULL;
-    }
+        r = carry_cut(&up);
     set_target(remote, 0);
     close_cut(&up);
     return r;
@@ -259,11 +271,14 @@ static bool await_work(struct remote *remote, int64_t last)
  * with the next head. */
 static int look_at_packs(struct remote *remote)
 {
-    int r = remote->maintenance->must_look ? listed_look(remote) : 0;
-    if (r < 0 || !remote->maintenance->must_look)
+    bool counts_now;
+    if (!remote->maintenance->must_look)
+        return 0;
+    int r = listed_look(remote, &counts_now);
+    if (r < 0)
         return r;
     remote->maintenance->must_look = false;
-    if (r == 0)
+    if (counts_now)
         remote_advance(remote, view_remote(remote->store->local.view).cut);
     return 0;
 }

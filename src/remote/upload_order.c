@@ -12,7 +12,7 @@ struct pass {
     struct chunk_name after; /* the last of them */
 };
 
-static void add_upload_chunk(struct upload *up, const struct chunk_entry *entry)
+static void add_chunk(struct upload *up, const struct chunk_entry *entry)
 {
     struct upload_chunk chunk = {.entry = *entry};
     uint32_t place = 0;
@@ -23,12 +23,12 @@ static void add_upload_chunk(struct upload *up, const struct chunk_entry *entry)
     up->list[up->count++] = chunk;
 }
 
-static int list_upload_chunk(const struct chunk_entry *entry, void *arg)
+static int list_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct pass *pass = arg;
     struct upload *up = pass->up;
     if (dense_round_phase(up->dense, pass->seen++) == pass->phase)
-        add_upload_chunk(up, entry);
+        add_chunk(up, entry);
     pass->after = entry->name;
     return up->count == PASS_CHUNKS;
 }
@@ -37,8 +37,7 @@ static int list_upload_chunk(const struct chunk_entry *entry, void *arg)
 static int list_pass(struct pass *pass)
 {
     pass->up->count = 0;
-    return view_cut_pending(pass->up->cut, pass->seen ? &pass->after : NULL, list_upload_chunk,
-                            pass);
+    return view_cut_pending(pass->up->cut, pass->seen ? &pass->after : NULL, list_chunk, pass);
 }
 
 static int send_phase(struct upload *up, unsigned phase)

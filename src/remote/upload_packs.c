@@ -17,7 +17,7 @@
 #define RAMP_BYTES_MIN (4ull * PACK_DATA_MAX) /* that such a round sends */
 
 /* Is it certain that no other try will read it? */
-static bool upload_packs_is_final(int error)
+static bool is_final(int error)
 {
     return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN || error == -ENOLINK;
 }
@@ -131,7 +131,7 @@ static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
            rescue_chunk(s->up->remote->store, ret, s->stored, s->raw);
 }
 
-static void count_uploaded_chunk(struct remote *remote, const struct chunk_entry *entry)
+static void count_chunk(struct remote *remote, const struct chunk_entry *entry)
 {
     if (entry->encoding >= CHUNK_ENCODINGS)
         return; /* of a later version, moved as it is */
@@ -140,19 +140,19 @@ static void count_uploaded_chunk(struct remote *remote, const struct chunk_entry
 }
 
 /* *entry gets how it is stored, s->stored and s->raw its bytes. 1: there is nothing to send. */
-static int upload_packs_read_chunk(struct sending *s, const struct chunk_entry *pending,
-                                   struct chunk_entry *entry)
+static int read_chunk(struct sending *s, const struct chunk_entry *pending,
+                      struct chunk_entry *entry)
 {
     struct store *store = s->up->remote->store;
     bool is_relocating = s->up->is_relocating;
     *entry = *pending;
     int r = is_relocating ? upload_read_again(store, entry, s->stored, s->raw, &s->window)
                           : upload_read_chunk(store, entry, s->stored, s->raw);
-    if (r < 0 && upload_packs_is_final(r) && rescue_pending(s, pending, entry)) {
+    if (r < 0 && is_final(r) && rescue_pending(s, pending, entry)) {
         (void)heal_give(store->commit.heal, &entry->name, s->raw, entry->raw_len);
         r = 0;
     }
-    if (r == 0 || r == -ECANCELED || (is_relocating ? !upload_packs_is_final(r) : may_pass(r)))
+    if (r == 0 || r == -ECANCELED || (is_relocating ? !is_final(r) : may_pass(r)))
         return r;
     /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
      * read as EIO there as here. */
@@ -168,8 +168,7 @@ static int upload_packs_read_chunk(struct sending *s, const struct chunk_entry *
     return 1;
 }
 
-static int upload_packs_add_chunk(struct sending *s, struct chunk_entry *entry,
-                                  const uint8_t *stored)
+static int add_chunk(struct sending *s, struct chunk_entry *entry, const uint8_t *stored)
 {
     struct store *store = s->up->remote->store;
     struct iovec iov = {(void *)(uintptr_t)stored, entry->stored_len};
@@ -183,20 +182,20 @@ static int upload_packs_add_chunk(struct sending *s, struct chunk_entry *entry,
         begin_pack(s);
     s->data_len = pack_place(&store->local, s->id, s->buffer, s->data_len, entry, &iov, 1);
     s->entries[s->count++] = *entry;
-    count_uploaded_chunk(s->up->remote, entry);
+    count_chunk(s->up->remote, entry);
     return 0;
 }
 
 static int send_chunk(struct sending *s, const struct chunk_entry *pending)
 {
     struct chunk_entry entry;
-    int r = upload_packs_read_chunk(s, pending, &entry);
+    int r = read_chunk(s, pending, &entry);
     if (r != 0)
         return r < 0 ? r : 0;
     const struct dense_pack pack = {s->entries, s->count};
     const uint8_t *dense =
         s->dense ? dense_encode(s->dense, s->up->phase, pack, &entry, s->raw) : NULL;
-    return upload_packs_add_chunk(s, &entry, dense ? dense : s->stored);
+    return add_chunk(s, &entry, dense ? dense : s->stored);
 }
 
 /* A chunk of another unit follows: a pack that is not small ends. One that is open holds what
@@ -288,7 +287,7 @@ static void fill_open_job(void *arg)
 }
 
 /* Chunks without a unit lie by their places on NVMe. */
-static int upload_packs_compare_places(const void *a, const void *b)
+static int compare_places(const void *a, const void *b)
 {
     const struct upload_chunk *x = a, *y = b;
     if (x->unit != y->unit)
@@ -424,7 +423,7 @@ static int send_divided(struct upload *up)
 
 int upload_send_list(struct upload *up)
 {
-    qsort(up->list, up->count, sizeof *up->list, upload_packs_compare_places);
+    qsort(up->list, up->count, sizeof *up->list, compare_places);
     divide_into_packs(up);
     atomic_store(&up->next, 0);
     check(sem_init(&up->fillers, 0, FILLING_MAX) == 0);

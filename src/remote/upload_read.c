@@ -31,8 +31,7 @@ static int read_place(struct store *store, struct tier *tier, const struct chunk
                       uint8_t *stored, uint8_t *raw)
 {
     char object[32];
-    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
-        entry->stored_len > CHUNK_SIZE_MAX)
+    if (!chunk_is_readable(entry))
         return -EUCLEAN;
     pack_object_name(entry->pack, object);
     int r = tier->ops->get_range(tier, object, entry->offset, stored, entry->stored_len);
@@ -41,8 +40,7 @@ static int read_place(struct store *store, struct tier *tier, const struct chunk
 
 /* A chunk that refers to others on NVMe may do so to some that the remote lacks: it is not sent as
  * it is. */
-static int upload_read_local(struct store *store, struct chunk_entry *entry, uint8_t *stored,
-                             uint8_t *raw)
+static int read_local(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
 {
     int r = read_place(store, store->local.tier, entry, stored, raw);
     if (r == 0 && entry->ref_count > 0)
@@ -70,8 +68,7 @@ static bool window_has(const struct remote_window *window, const struct chunk_en
 static int read_through_window(struct store *store, const struct chunk_entry *entry,
                                uint8_t *stored, uint8_t *raw, struct remote_window *window)
 {
-    if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
-        entry->stored_len > CHUNK_SIZE_MAX)
+    if (!chunk_is_readable(entry))
         return -EUCLEAN;
     if (!window_has(window, entry)) {
         uint64_t length = window_at(store, entry);
@@ -121,11 +118,11 @@ static int read_anywhere(struct store *store, struct chunk_entry *entry, uint8_t
     int r = -ENOENT;
     if (packs_find_fresh(store->commit.packs, &entry->name, &now) != 0 ||
         (view_chunk(store->local.view, &entry->name, &now, &refs) == 0 && now.pack != 0))
-        r = upload_read_local(store, &now, stored, raw);
+        r = read_local(store, &now, stored, raw);
     if (r == 0)
         *entry = now;
     else if (entry->pack != 0) /* it is dead by now: it lies where it was, in a pinned pack */
-        r = upload_read_local(store, entry, stored, raw);
+        r = read_local(store, entry, stored, raw);
     if (r == -EIO) /* of NVMe: it is damage, not a server that is away for a while */
         r = -EBADMSG;
     if (r < 0) {

@@ -72,13 +72,13 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
     return batch->header.cut_seq > j->known_cut ? batch_each_record(batch, look_at_record, j) : 0;
 }
 
-bool was_head_of_remote(const struct store *store, const struct head *known)
+bool head_is_from_here(const struct store *store, const struct head *known)
 {
     _cleanup_free_ char *name = local_remote_name(&store->local);
     return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
 }
 
-bool same_head_state(const struct head *a, const struct head *b)
+bool head_same_state(const struct head *a, const struct head *b)
 {
     if (a->cut != b->cut || a->run_count != b->run_count ||
         memcmp(a->chain, b->chain, CHAIN_LEN) != 0)
@@ -162,13 +162,13 @@ static bool is_continued(const struct judging *j)
 
 bool head_was_given_up(const struct store *store, const struct head *known, const struct head *head)
 {
-    return was_head_of_remote(store, known) && head_gave_up(head, known) &&
-           memcmp(known->store, store->local.sb.store, sizeof known->store) == 0;
+    return head_is_from_here(store, known) && head_gave_up(head, known) &&
+           !head_is_theirs(store, known);
 }
 
 static enum verdict judge_store(struct judging *j)
 {
-    if (j->known && !local_head_is_lost(j->known) && same_head_state(j->known, j->head))
+    if (j->known && !local_head_is_lost(j->known) && head_same_state(j->known, j->head))
         return VERDICT_KEEP;
     if (!look_at_journal_and_view(j))
         return VERDICT_DAMAGED;
@@ -189,35 +189,32 @@ static enum verdict judge_store(struct judging *j)
     return VERDICT_BEGIN;
 }
 
-enum verdict judge_head(struct store *store, const struct head *known, const struct head *head)
+enum verdict verdict_of(struct store *store, const struct head *known, const struct head *head)
 {
-    const uint8_t *own = store->local.sb.store;
     struct judging j = {.store = store, .known = known, .head = head};
-    j.is_ours = memcmp(head->store, own, sizeof head->store) == 0;
-    j.was_here = was_head_of_remote(store, known);
-    j.is_own = j.was_here && memcmp(known->store, own, sizeof known->store) == 0;
+    j.is_ours = !head_is_theirs(store, head);
+    j.was_here = head_is_from_here(store, known);
+    j.is_own = j.was_here && !head_is_theirs(store, known);
     j.known_cut = j.was_here ? known->cut : 0;
     return judge_store(&j);
 }
 
 int head_check_number(struct remote *remote, const struct head *known, bool *ret_other)
 {
-    const uint8_t *own = remote->store->local.sb.store;
-    struct head *there = xmalloc(sizeof *there);
-    bool is_own = was_head_of_remote(remote->store, known) && head_was_published(known) &&
-                  memcmp(known->store, own, sizeof known->store) == 0 &&
-                  memcmp(remote->head.store, own, sizeof remote->head.store) != 0;
+    _cleanup_free_ struct head *there = xmalloc(sizeof *there);
+    bool is_own = head_is_from_here(remote->store, known) && head_was_published(known) &&
+                  !head_is_theirs(remote->store, known) &&
+                  head_is_theirs(remote->store, &remote->head);
     int r = is_own ? remote_read_head(remote, known->number, there) : -ENOENT;
     *ret_other = r == 0 && memcmp(there->nonce, known->nonce, sizeof there->nonce) != 0;
-    free(there);
-    return r == -ENOENT || r == -EUCLEAN || r == -EBADMSG ? 0 : r;
+    return remote_object_is_lost(r) ? 0 : r;
 }
 
 /* --- what is said ----------------------------------------------------------------------------- */
 
 static char *explain_other(const struct store *store, const struct head *head)
 {
-    if (memcmp(head->store, store->local.sb.store, sizeof head->store) == 0)
+    if (!head_is_theirs(store, head))
         return xasprintf("the newest head of %s (%llu) is of another state than this store ever "
                          "published there, or of an "
                          "older one, and %s has data that is not in it; mount it without --remote "
@@ -267,7 +264,7 @@ static char *explain_given_up(const struct store *store, const struct head *know
         (double)known->logical_bytes / MIB);
 }
 
-char *explain_verdict(const struct store *store, const struct head *known, const struct head *head,
+char *verdict_explain(const struct store *store, const struct head *known, const struct head *head,
                       enum verdict verdict)
 {
     return verdict == VERDICT_DAMAGED    ? explain_unknown(store)

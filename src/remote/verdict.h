@@ -21,23 +21,22 @@ enum verdict {
 
 /* `known`: the newest head that the store knows; NULL: none. Asks nothing of the remote, changes
  * nothing. */
-enum verdict judge_head(struct store *store, const struct head *known, const struct head *head);
+enum verdict verdict_of(struct store *store, const struct head *known, const struct head *head);
 /* Has another head the number of the one that this store published, where the newest is another
- * store's? Then that was lost, and others
- * came in its place. If neither is there any more, nothing is known, and nothing is found. Asks the
- * remote. */
+ * store's? Then that was lost, and others came in its place. If neither is there any more, nothing
+ * is known, and nothing is found. Asks the remote. */
 CAIRN_MUST_CHECK int head_check_number(struct remote *remote, const struct head *known,
                                        bool *ret_other);
 /* Returns a line that says why the store must not go together with the head, and what can be done;
  * caller frees. */
-char *explain_verdict(const struct store *store, const struct head *known, const struct head *head,
+char *verdict_explain(const struct store *store, const struct head *known, const struct head *head,
                       enum verdict verdict);
 /* Was the known head published in this remote? Not in one that is gone, or in another. */
-bool was_head_of_remote(const struct store *store, const struct head *known);
+bool head_is_from_here(const struct store *store, const struct head *known);
 /* False: the store went back to an older state, and could not publish that it did. Its head has the
  * number of one that it gives up. */
 bool head_was_published(const struct head *known);
-bool same_head_state(const struct head *a, const struct head *b);
+bool head_same_state(const struct head *a, const struct head *b);
 /* Does `head` say that what this store published with the known head is no part of its state? */
 bool head_was_given_up(const struct store *store, const struct head *known,
                        const struct head *head);

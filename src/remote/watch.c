@@ -5,7 +5,7 @@
 
 #define LOOK_MS 50
 
-static bool wait_for_end_of_watch(struct remote *remote)
+static bool wait_for_end(struct remote *remote)
 {
     LOCK_SCOPE(&remote->watch.lock);
     if (!remote->watch.over)
@@ -13,10 +13,10 @@ static bool wait_for_end_of_watch(struct remote *remote)
     return remote->watch.over;
 }
 
-static void *watch_thread(void *arg)
+static void *watch(void *arg)
 {
     struct remote *remote = arg;
-    while (!wait_for_end_of_watch(remote)) {
+    while (!wait_for_end(remote)) {
         if (!remote->options.cancelled(remote->options.progress_arg))
             continue;
         remote->tier->ops->interrupt(remote->tier);
@@ -29,8 +29,7 @@ void remote_watch_start(struct remote *remote)
 {
     if (!remote || !remote->options.cancelled || !remote->tier->ops->interrupt)
         return;
-    remote->watch.started =
-        thread_start(&remote->watch.thread, "cairn-start", watch_thread, remote) == 0;
+    remote->watch.started = thread_start(&remote->watch.thread, "cairn-start", watch, remote) == 0;
 }
 
 void remote_watch_end(struct remote *remote)

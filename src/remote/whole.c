@@ -23,7 +23,7 @@ struct candidates {
 };
 
 /* Heads that were given up are no candidates. */
-static int add_head_candidate(const struct tier_object *object, void *arg)
+static int add_candidate(const struct tier_object *object, void *arg)
 {
     struct candidates *candidates = arg;
     uint64_t number;
@@ -31,14 +31,6 @@ static int add_head_candidate(const struct tier_object *object, void *arg)
         head_after_given_up(candidates->newest, number) == number)
         vector_add(&candidates->numbers, number);
     return 0;
-}
-
-static bool head_names_run(const struct head *head, uint64_t id)
-{
-    for (uint32_t i = 0; i < head->run_count; i++)
-        if (head->runs[i].id == id)
-            return true;
-    return false;
 }
 
 /* A head that cannot be used is no candidate. */
@@ -60,7 +52,7 @@ static int find_head_without(struct remote *remote, struct numbers *numbers, uin
     while (first < numbers->count) {
         size_t middle = first + (numbers->count - first) / 2;
         int r = remote_read_head(remote, numbers->at[middle], head);
-        if (run_is_lost(r))
+        if (remote_object_is_lost(r))
             drop_number(numbers, middle);
         else if (r < 0)
             return r;
@@ -72,7 +64,7 @@ static int find_head_without(struct remote *remote, struct numbers *numbers, uin
     check(first == numbers->count);
     while (numbers->count > 0) {
         int r = remote_read_head(remote, numbers->at[numbers->count - 1], head);
-        if (!run_is_lost(r))
+        if (!remote_object_is_lost(r))
             return r < 0 || head->run_count > 0 ? r : -ENOENT;
         drop_number(numbers, numbers->count - 1);
     }
@@ -95,8 +87,8 @@ int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, ui
     char object[OBJECT_NAME_LEN];
     struct candidates candidates = {.newest = &remote->head};
     object_name("heads", after, object);
-    int r = remote->tier->ops->list(remote->tier, "heads", after ? object : NULL,
-                                    add_head_candidate, &candidates);
+    int r = remote->tier->ops->list(remote->tier, "heads", after ? object : NULL, add_candidate,
+                                    &candidates);
     struct numbers numbers = candidates.numbers;
     vector_sort(&numbers, compare_u64);
     while (numbers.count > 0 && numbers.at[numbers.count - 1] >= before)
@@ -105,7 +97,7 @@ int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, ui
         r = find_head_without(remote, &numbers, lost_run, ret_head);
     while (r == 0) {
         r = runs_fetch_of(remote->store, remote, ret_head, &lost_run);
-        if (!run_is_lost(r))
+        if (!remote_object_is_lost(r))
             break;
         numbers.count--;
         drop_given_up(&numbers, ret_head);
@@ -171,40 +163,39 @@ static int rest_on_whole_head(struct remote *remote, const struct head *whole)
 int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, const char *why,
                    char **ret_text)
 {
-    struct head *whole = xmalloc(sizeof *whole);
+    _cleanup_free_ struct head *whole = xmalloc(sizeof *whole);
     unsigned long long newest = remote->head.number;
     char since[HEAD_TIME_LEN], of[HEAD_TIME_LEN];
     int r = remote_whole_head(remote, after, remote->head.number, lost_run, whole);
     head_time_text(remote->head.published, of);
     head_time_text(r == 0 ? whole->published : 0, since);
-    bool may = remote->options.read_only || remote->options.rollback;
     if (r == -ENOENT) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; no older "
                               "head is whole; 'cairn fsck %s' tells what is left",
                               remote->name, newest, of, why, remote->name);
-        r = -EUCLEAN;
-    } else if (r < 0) {
+        return -EUCLEAN;
+    }
+    if (r < 0) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; looking "
                               "for an older one failed: %s",
                               remote->name, newest, of, why, strerror(-r));
-    } else if (!may) {
+        return r;
+    }
+    if (!remote->options.read_only && !remote->options.rollback) {
         *ret_text = xasprintf(
             "%s: the newest state (head %llu of %s) cannot be read: %s; head %llu of %s is whole: "
             "'cairn ls', 'cairn cp' and a mount with -o ro show it; to go on from there, and give "
             "up what came later, mount with --rollback",
             remote->name, newest, of, why, (unsigned long long)whole->number, since);
-        r = -EUCLEAN;
-    } else {
-        free(remote->runs.shown_instead);
-        remote->runs.shown_instead =
-            xasprintf("head %llu of %s cannot be read: %s; %s head %llu of %s", newest, of, why,
-                      remote->options.read_only ? "showing" : "going on from",
-                      (unsigned long long)whole->number, since);
-        remote_error(remote, 0, "%s", remote->runs.shown_instead);
-        r = rest_on_whole_head(remote, whole);
+        return -EUCLEAN;
     }
-    free(whole);
-    return r;
+    free(remote->runs.shown_instead);
+    remote->runs.shown_instead =
+        xasprintf("head %llu of %s cannot be read: %s; %s head %llu of %s", newest, of, why,
+                  remote->options.read_only ? "showing" : "going on from",
+                  (unsigned long long)whole->number, since);
+    remote_error(remote, 0, "%s", remote->runs.shown_instead);
+    return rest_on_whole_head(remote, whole);
 }
 
 int remote_go_back_from_damaged(struct remote *remote, char **ret_text)
