@@ -65,6 +65,7 @@ int mountinfo_read(const char *path, bool (*fn)(const struct mountinfo *mount, v
         if (parse_line(text, &mount))
             more = fn(&mount, arg);
     }
+    int r = ferror(f) ? -EIO : 0; /* part of a table would say that later mounts do not exist */
     (void)fclose(f);
-    return 0;
+    return r;
 }

@@ -10,7 +10,7 @@ import pytest
 
 import rig
 import test_power
-from test_power import cairn_on_image, power  # fixtures
+from test_power import cairn_on_image  # noqa: F401 (a fixture)
 
 LIMIT = 120 * rig.MIB  # of the journal: 48 that make a snapshot worth it, what comes meanwhile, the segment in use and the next
 

@@ -182,7 +182,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     set_answers(in);
     command_clock.ahead_ns = 0;
     command_clock.in_command = true;
-    int code = command->execute(command, argc + 1, argv);
+    int code = command_run(command, argc + 1, argv);
     command_clock.in_command = false;
     check(code == CLI_OK || code == CLI_FAILED || code == CLI_NOT_MET);
     set_answers((struct input){0});         /* the server may still look at the input */

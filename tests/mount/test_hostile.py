@@ -496,7 +496,7 @@ fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); os.write(fd, os.urandom(1 << 
 def test_client_killed_while_it_waits_for_the_remote(cairn, directory, mount_factory, request):
     """A read and an fsync whose remote (a directory on another mount, whose daemon is stopped) does not answer can be killed at once."""
     os.mkdir(directory + "/server")
-    server = mount_factory(directory + "/server").mount(, request=request)
+    server = mount_factory(directory + "/server", request=request).mount()
     options = {"remote": f"dir:{server.mnt}/remote", "lease": "2s"}
     cairn.mount(**options)
     rig.write_file(cairn.mnt + "/cold", os.urandom(3 * rig.MIB))
