@@ -46,7 +46,7 @@ const struct option_spec option_table[] = {
      .help = "reduction of chunks: fast (tensors and text, each chunk by itself), dense "
              "(besides, in the remote and in old files, tensors by others), or off (stored as "
              "they are); auto: dense with a remote, else fast. If half of a remote's packs are "
-             "lost, 26 % of small checkpoints stay whole with fast, 11 to 26 % with dense"},
+             "lost, 26 % of small checkpoints stay whole with fast, 2 to 29 % with dense"},
     {OPTION("reduce_after", TIERS, DURATION, reduce_after_ns), .max = 8760 * HOUR_NS,
      .fallback = "10m",
      .help = "with reduce=dense: age of a file, as against the newest of its series, from which "
