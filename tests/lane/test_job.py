@@ -35,7 +35,7 @@ def calm_down():
     limit = time.monotonic() + 60
     while not _job.is_calm() or _job._job.ticket is not None or _job._job.queue:
         assert time.monotonic() < limit, "saves do not end"
-        time.sleep(0.1)
+        time.sleep(0.1)  # a poll: each stat() is an act, at which a rank looks whether it is calm
         os.stat(mnt)
 
 def fails(act):
