@@ -60,6 +60,8 @@ static const struct {
     [REC_EXTENTS] = {"EXTENTS", F_INO | F_VERSION | F_EXTENTS},
     [REC_PACK] = {"PACK", F_LENGTH | F_PACK | F_COUNT},
     [REC_DROP] = {"DROP", F_PACK},
+    [REC_VERSION] = {"VERSION", F_INO | F_VERSION | F_PARENT | F_COOKIE | F_LENGTH | F_COUNT |
+                                    F_ATTRS | F_NAME},
     [REC_NASCENT] = {"NASCENT", F_INO | F_PARENT | F_COOKIE | F_ATTRS | F_NAME},
     [REC_ERASE] = {"ERASE", F_INO | F_VERSION | F_OFFSET | F_LENGTH | F_ATTRS},
     [REC_LAYER] = {"LAYER", F_INO | F_VERSION | F_KEEP | F_ATTRS},

@@ -12,6 +12,7 @@
 #include "format/chunk.h"
 
 #define SEQ_EPOCH_SHIFT 40
+#define EPOCH_MAX ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1)
 #define NAME_LEN_MAX 255u
 #define RECORD_HEADER_LEN 32u
 /* Larger changes are split over several EXTENTS records. */
@@ -39,6 +40,11 @@ enum record_type {
     REC_EXTENTS = 16,    /* ino, version, extents: goes before the SEAL of that version */
     REC_PACK = 17,       /* pack, length, count: a pack is now part of the tier */
     REC_DROP = 18,       /* pack: no longer needed, its file is removed after this is durable */
+
+    /* In a feed only. */
+    /* the newest version of a file that the feed seals: ino, version, attrs, length (bytes of its
+       content that are stored), count (its pages); RECORD_BIRTH: parent, cookie, name */
+    REC_VERSION = 24,
 
     /* In the stage's log only. */
     REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs;

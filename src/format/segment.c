@@ -47,7 +47,6 @@ static const uint8_t batch_magic[4] = {'B', 'T', 'C', 'H'};
 
 #define CRC_AT 124u
 #define LENGTH_AT 88u
-#define EPOCH_MAX ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1)
 
 static uint32_t version_of(uint32_t version)
 {

@@ -13,7 +13,8 @@
  *       72   32  chunk key
  *      104   16  history, if it is not the store's own; else zeros
  *      120    2  number of former ids
- *      122    6  zero
+ *      122    4  number among the nodes of its prefix
+ *      126    2  zero
  *      128   16  each of them, oldest first; then zeros
  *     4092    4  crc32 of everything before it
  *
@@ -31,11 +32,14 @@ static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
 
 #define HISTORY_AT 104u
 #define FORMER_AT 120u
+#define NODE_AT 122u
+#define NODE_LEN 4u
 #define FORMER_IDS_AT 128u
 #define CRC_AT (SUPERBLOCK_LEN - 4)
 /* From other fields. */
 #define INCOMPAT_DERIVED (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER)
-#define INCOMPAT_KNOWN (INCOMPAT_DERIVED | SUPERBLOCK_INCOMPAT_ENCODINGS)
+#define INCOMPAT_KNOWN                                                                             \
+    (INCOMPAT_DERIVED | SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES)
 _Static_assert(FORMER_IDS_AT + 16 * SUPERBLOCK_FORMER_MAX <= CRC_AT, "room for former ids");
 
 /* An older reader would take the history of another store for this store's own: hence the feature
@@ -96,6 +100,8 @@ void superblock_encode(const struct superblock *sb, void *buf)
         memcpy(p + HISTORY_AT, sb->history, sizeof sb->history);
     }
     encode_former(sb, p);
+    check(sb->incompat & SUPERBLOCK_INCOMPAT_NODES ? sb->node <= NODE_MAX : sb->node == 0);
+    put_le32(p + NODE_AT, sb->node);
     put_le32(p + CRC_AT, crc32_of(0, p, CRC_AT));
 }
 
@@ -113,13 +119,12 @@ static bool decode_history(struct superblock *sb, const uint8_t *p)
 /* A feature that this version need not know may have put fields where zeros are now. */
 static bool reserved_ok(const struct superblock *sb, const uint8_t *p)
 {
-    size_t end =
-        sb->former_count ? FORMER_IDS_AT + sb->former_count * sizeof sb->former[0] : FORMER_AT;
+    size_t node_len = sb->incompat & SUPERBLOCK_INCOMPAT_NODES ? NODE_LEN : 0;
+    size_t end = FORMER_IDS_AT + sb->former_count * sizeof sb->former[0];
     if (sb->compat || sb->ro_compat)
         return true;
-    return bytes_are_zero(p + 14, 2) &&
-           (!sb->former_count ||
-            bytes_are_zero(p + FORMER_AT + 2, FORMER_IDS_AT - FORMER_AT - 2)) &&
+    return bytes_are_zero(p + 14, 2) && get_le16(p + FORMER_AT) == sb->former_count &&
+           bytes_are_zero(p + NODE_AT + node_len, FORMER_IDS_AT - NODE_AT - node_len) &&
            bytes_are_zero(p + end, CRC_AT - end);
 }
 
@@ -160,11 +165,13 @@ int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
                             .ro_compat = get_le64(p + 24),
                             .compat = get_le64(p + 32),
                             .created = (int64_t)get_le64(p + 56)};
+    if (sb.incompat & SUPERBLOCK_INCOMPAT_NODES)
+        sb.node = get_le32(p + NODE_AT);
     int r = format_check_known(sb.version, SUPERBLOCK_VERSION, sb.incompat, INCOMPAT_KNOWN);
     if (r < 0)
         return r;
     memcpy(sb.store, p + 40, sizeof sb.store);
-    if (sb.version == 0 || !decode_former(&sb, p) || !reserved_ok(&sb, p) ||
+    if (sb.version == 0 || sb.node > NODE_MAX || !decode_former(&sb, p) || !reserved_ok(&sb, p) ||
         !decode_history(&sb, p))
         return -EUCLEAN;
     memcpy(sb.key_id, p + 64, sizeof sb.key_id);

@@ -15,11 +15,15 @@
 #define SUPERBLOCK_INCOMPAT_DENSE (1ull << 3)
 #define SUPERBLOCK_INCOMPAT_MATRIX (1ull << 4) /* fx may have columns, or be without signs */
 #define SUPERBLOCK_INCOMPAT_ANS (1ull << 5)    /* dx may have a code for each exponent */
+/* The prefix has several writers; the store is one of them. Set by the caller, also of a prefix
+ * info and of a head. */
+#define SUPERBLOCK_INCOMPAT_NODES (1ull << 6)
 /* Encodings that chunks may have; set by the caller, also of a prefix info. */
 #define SUPERBLOCK_INCOMPAT_ENCODINGS                                                              \
     (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX |             \
      SUPERBLOCK_INCOMPAT_ANS)
 #define SUPERBLOCK_FORMER_MAX 64u
+#define NODE_MAX ((1u << 24) - 1)
 
 struct superblock {
     uint32_t version;
@@ -33,6 +37,9 @@ struct superblock {
     int64_t created;     /* ns since 1970 */
     uint8_t key_id[8];   /* names the chunk key without giving it away */
     struct chunk_key key;
+    /* With SUPERBLOCK_INCOMPAT_NODES: this store's number among the writers of its prefix, at most
+     * NODE_MAX. Names of chunks and versions of files carry it. 0: it was the only one at first */
+    uint32_t node;
     uint16_t former_count;
     /* ids that segments and packs of before have; oldest first */
     uint8_t former[SUPERBLOCK_FORMER_MAX][16];

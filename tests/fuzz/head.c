@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Heads, leases and the superblock of a prefix. */
+/* Heads and the small objects of a prefix. */
 #include "format/head.h"
 
 #include "fuzz.h"
@@ -11,7 +11,7 @@ static void decode_head(const uint8_t *p, size_t size)
     if (head_decode(p, size, &head) < 0)
         return;
     uint8_t *again = xmalloc(HEAD_LEN_MAX);
-    check(strlen(head.holder) < HEAD_HOLDER_MAX && head.run_count <= HEAD_RUNS_MAX);
+    check(strlen(head.holder) < HOLDER_MAX && head.run_count <= HEAD_RUNS_MAX);
     check(head_encode(&head, again) == size && memcmp(again, p, size) == 0);
     free(again);
 }
@@ -36,8 +36,30 @@ static void decode_lease(const uint8_t *p, size_t size)
     check(memcmp(again, p, sizeof again) == 0);
 }
 
+static void decode_writer_entry(const uint8_t *p, size_t size)
+{
+    struct writer_entry entry;
+    uint8_t again[WRITER_ENTRY_LEN];
+    if (writer_entry_decode(p, size, &entry) < 0)
+        return;
+    writer_entry_encode(&entry, again);
+    check(memcmp(again, p, sizeof again) == 0);
+}
+
+static void decode_ended(const uint8_t *p, size_t size)
+{
+    struct ended ended;
+    uint8_t again[ENDED_LEN];
+    if (ended_decode(p, size, &ended) < 0)
+        return;
+    ended_encode(&ended, again);
+    check(memcmp(again, p, sizeof again) == 0);
+}
+
 static void decode(const uint8_t *p, size_t size)
 {
+    decode_writer_entry(p, size);
+    decode_ended(p, size);
     decode_head(p, size);
     decode_prefix_info(p, size);
     decode_lease(p, size);

@@ -100,6 +100,55 @@ Test(golden, head_that_gives_others_up)
     assert_i64(memcmp(head.given_up, &given_up, sizeof given_up), 0);
 }
 
+Test(golden, head_of_several_nodes)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_union_head(2, 3);
+    size_t len = head_encode(&head, buf);
+    golden_compare("head-nodes", buf, len);
+    assert_i64(head_decode(buf, len, &head), 0);
+}
+
+Test(golden, feed)
+{
+    uint8_t room[FEED_SAMPLE_LEN], buf[2 * FEED_SAMPLE_LEN];
+    struct feed feed = sample_feed(2, room);
+    feed_encode(&feed, buf);
+    size_t len = feed_encoded_len(&feed);
+    golden_compare("feed", buf, len);
+    assert_i64(feed_decode(buf, len, &feed), 0);
+}
+
+Test(golden, writer_entry)
+{
+    uint8_t buf[WRITER_ENTRY_LEN];
+    struct writer_entry entry = sample_writer_entry();
+    writer_entry_encode(&entry, buf);
+    golden_compare("writer-entry", buf, sizeof buf);
+    assert_i64(writer_entry_decode(buf, sizeof buf, &entry), 0);
+}
+
+Test(golden, ended)
+{
+    uint8_t buf[ENDED_LEN];
+    struct ended ended = sample_ended();
+    ended_encode(&ended, buf);
+    golden_compare("ended", buf, sizeof buf);
+    assert_i64(ended_decode(buf, sizeof buf, &ended), 0);
+}
+
+Test(golden, superblock_of_a_node)
+{
+    uint8_t buf[SUPERBLOCK_LEN];
+    struct superblock sb = sample_superblock();
+    sb.incompat = SUPERBLOCK_INCOMPAT_NODES;
+    sb.node = 0x0a0b0c;
+    superblock_encode(&sb, buf);
+    golden_compare("superblock-node", buf, sizeof buf);
+    assert_i64(superblock_decode(buf, sizeof buf, &sb), 0);
+    assert_u64(sb.node, 0x0a0b0c);
+}
+
 Test(golden, prefix_info)
 {
     uint8_t buf[PREFIX_INFO_LEN];

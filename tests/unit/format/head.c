@@ -4,12 +4,11 @@
 #include <signal.h>
 
 #include "../expect.h"
-#include "../base/seeded.h"
 #include "base/crc.h"
 #include "format/le.h"
 #include "samples.h"
 
-enum { FIXED = 336, RUN = 72, GIVEN_UP = 40, TAIL = 8 };
+enum { FIXED = 336, RUN = 72, GIVEN_UP = 40, WRITER = 72, WRITERS_TAIL = 16, TAIL = 8 };
 
 static void fix_crc(uint8_t *buf, size_t len)
 {
@@ -56,6 +55,16 @@ static void expect_same_head(const struct head *a, const struct head *b)
         expect_same_run(&a->runs[i], &b->runs[i]);
     assert_u64(a->given_up_count, b->given_up_count);
     cr_assert_arr_eq(a->given_up, b->given_up, a->given_up_count * sizeof *a->given_up);
+    assert_i64(a->end_time, b->end_time);
+    assert_u64(a->writer_count, b->writer_count);
+    for (uint32_t i = 0; i < a->writer_count; i++) {
+        assert_u64(a->writers[i].epoch, b->writers[i].epoch);
+        assert_u64(a->writers[i].node, b->writers[i].node);
+        assert_i64(a->writers[i].state, b->writers[i].state);
+        assert_u64(a->writers[i].merged, b->writers[i].merged);
+        assert_u64(a->writers[i].feed_round, b->writers[i].feed_round);
+        cr_assert_arr_eq(a->writers[i].feed_hash, b->writers[i].feed_hash, 32);
+    }
 }
 
 Test(head, round_trips)
@@ -101,8 +110,8 @@ Test(head, what_follows_the_holder_stays_out)
     memset(in.holder + strlen(in.holder) + 1, 'x', 20);
     assert_u64(head_encode(&in, again), len);
     cr_assert_arr_eq(buf, again, len);
-    memset(in.holder, 'h', HEAD_HOLDER_MAX - 1);
-    in.holder[HEAD_HOLDER_MAX - 1] = 0;
+    memset(in.holder, 'h', HOLDER_MAX - 1);
+    in.holder[HOLDER_MAX - 1] = 0;
     struct head out;
     assert_i64(head_decode(buf, head_encode(&in, buf), &out), 0);
     assert_str(out.holder, in.holder);
@@ -178,7 +187,7 @@ Test(head, holder_must_end)
     uint8_t buf[HEAD_LEN_MAX];
     struct head head = sample_head(0);
     size_t len = head_encode(&head, buf);
-    memset(buf + 208, 'h', HEAD_HOLDER_MAX);
+    memset(buf + 208, 'h', HOLDER_MAX);
     fix_crc(buf, len);
     assert_i64(head_decode(buf, len, &head), -EUCLEAN);
 }
@@ -362,180 +371,55 @@ Test(head, given_up_beyond_the_maximum)
     assert_i64(head_decode(buf, head_encode(&head, buf), &head), 0);
 }
 
-/* --- prefix info ------------------------------------------------------------------------------ */
+/* --- several nodes ---------------------------------------------------------------------------- */
 
-Test(prefix_info, round_trips)
+Test(head, writers_round_trip)
 {
-    uint8_t buf[PREFIX_INFO_LEN];
-    struct prefix_info in = sample_prefix_info(), out;
-    in.compat = 4;
-    in.ro_compat = 2;
-    memset(buf, 0xee, sizeof buf);
-    prefix_info_encode(&in, buf);
-    assert_i64(prefix_info_decode(buf, sizeof buf, &out), 0);
-    assert_u64(out.version, in.version);
-    assert_u64(out.incompat, 0);
-    assert_u64(out.ro_compat, in.ro_compat);
-    assert_u64(out.compat, in.compat);
-    cr_assert_arr_eq(out.history, in.history, sizeof in.history);
-    assert_i64(out.created, in.created);
-    cr_assert_arr_eq(out.key_id, in.key_id, sizeof in.key_id);
-    cr_assert_arr_eq(out.key.bytes, in.key.bytes, sizeof in.key.bytes);
-}
-
-Test(prefix_info, damage)
-{
-    uint8_t buf[PREFIX_INFO_LEN];
-    struct prefix_info in = sample_prefix_info(), out;
-    prefix_info_encode(&in, buf);
-    for (size_t i = 0; i < sizeof buf; i++) {
-        assert_i64(prefix_info_decode(buf, i, &out), -EUCLEAN);
-        buf[i] ^= 0x40;
-        assert_i64(prefix_info_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
-        buf[i] ^= 0x40;
-    }
-}
-
-static int decode_changed_prefix(uint64_t compat, size_t at, uint64_t value, size_t len)
-{
-    uint8_t buf[PREFIX_INFO_LEN], field[8];
-    struct prefix_info info = sample_prefix_info();
-    info.compat = compat;
-    prefix_info_encode(&info, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, len);
-    fix_crc(buf, sizeof buf);
-    return prefix_info_decode(buf, sizeof buf, &info);
-}
-
-Test(prefix_info, versions_and_features)
-{
-    assert_i64(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION, 4), 0);
-    assert_i64(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION + 1, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed_prefix(0, 8, 0, 4), -EUCLEAN);
-    assert_i64(decode_changed_prefix(0, 12, 1, 4), -EUCLEAN);
-    for (unsigned bit = 0; bit < 64; bit++) {
-        bool is_known = bit >= 2 && bit <= 5;
-        assert_i64(decode_changed_prefix(0, 16, 1ull << bit, 8), is_known ? 0 : -EPROTONOSUPPORT,
-                   "fx, dense, matrix and ans are known");
-        assert_i64(decode_changed_prefix(0, 24, 1ull << bit, 8), 0);
-        assert_i64(decode_changed_prefix(0, 32, 1ull << bit, 8), 0);
-    }
-    assert_i64(decode_changed_prefix(0, 104, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_prefix(0, 251, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_prefix(1, 251, 1, 1), 0,
-               "a field of a feature that need not be known");
-}
-
-/* --- lease ------------------------------------------------------------------------------------ */
-
-Test(lease, round_trips)
-{
-    uint8_t buf[LEASE_LEN];
-    struct lease in = sample_lease(), out;
-    memset(buf, 0xee, sizeof buf);
-    lease_encode(&in, buf);
-    assert_i64(lease_decode(buf, sizeof buf, &out), 0);
-    cr_assert_arr_eq(out.history, in.history, sizeof in.history);
-    cr_assert_arr_eq(out.store, in.store, sizeof in.store);
-    assert_u64(out.epoch, in.epoch);
-    assert_str(out.holder, in.holder);
-}
-
-Test(lease, damage)
-{
-    uint8_t buf[LEASE_LEN];
-    struct lease in = sample_lease(), out;
-    lease_encode(&in, buf);
-    for (size_t i = 0; i < sizeof buf; i++) {
-        assert_i64(lease_decode(buf, i, &out), -EUCLEAN);
-        buf[i] ^= 0x40;
-        assert_i64(lease_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
-        buf[i] ^= 0x40;
-    }
-}
-
-static int decode_changed_lease(size_t at, uint64_t value, size_t len)
-{
-    uint8_t buf[LEASE_LEN], field[8];
-    struct lease lease = sample_lease();
-    lease_encode(&lease, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, len);
-    fix_crc(buf, sizeof buf);
-    return lease_decode(buf, sizeof buf, &lease);
-}
-
-Test(lease, fields_are_checked)
-{
-    assert_i64(decode_changed_lease(8, LEASE_VERSION, 4), 0);
-    assert_i64(decode_changed_lease(8, LEASE_VERSION + 1, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed_lease(8, 0, 4), -EUCLEAN);
-    assert_i64(decode_changed_lease(12, 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_lease(48, (1 << 24) - 1, 8), 0);
-    assert_i64(decode_changed_lease(48, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
-    assert_i64(decode_changed_lease(56, 0, 1), -EUCLEAN, "a holder that goes on after its end");
-    assert_i64(decode_changed_lease(183, 'x', 1), -EUCLEAN);
-    assert_i64(decode_changed_lease(184, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_lease(251, 1, 1), -EUCLEAN);
-}
-
-/* --- random damage ---------------------------------------------------------------------------- */
-
-static size_t encode_any(unsigned kind, uint32_t runs, uint8_t *buf)
-{
-    struct head head = sample_head(runs);
-    struct prefix_info info = sample_prefix_info();
-    struct lease lease = sample_lease();
-    if (kind == 0)
-        return head_encode(&head, buf);
-    if (kind == 1)
-        prefix_info_encode(&info, buf);
-    else
-        lease_encode(&lease, buf);
-    return kind == 1 ? PREFIX_INFO_LEN : LEASE_LEN;
-}
-
-static int decode_any(unsigned kind, const uint8_t *buf, size_t len)
-{
-    static struct head head;
-    struct prefix_info info;
-    struct lease lease;
-    if (kind == 0)
-        return head_decode(buf, len, &head);
-    return kind == 1 ? prefix_info_decode(buf, len, &info) : lease_decode(buf, len, &lease);
-}
-
-Test(head, flipped_bits_are_found)
-{
-    struct seeded seeded = {21};
-    for (int round = 0; round < 20000; round++) {
+    for (uint32_t count = 0; count <= HEAD_WRITERS_MAX; count += 16) {
         uint8_t buf[HEAD_LEN_MAX];
-        unsigned kind = (unsigned)seeded_below(&seeded, 3);
-        size_t len = encode_any(kind, (uint32_t)seeded_below(&seeded, HEAD_RUNS_MAX + 1), buf);
-        buf[seeded_below(&seeded, len)] ^= (uint8_t)(1u << seeded_below(&seeded, 8));
-        int r = decode_any(kind, buf, len);
-        cr_assert(r == -EUCLEAN || r == -EBADMSG);
+        struct head in = sample_union_head(HEAD_RUNS_MAX, count), out;
+        if (count % 32)
+            head_give_up(&in, &(struct head_given_up){.epoch = 1, .first = 1, .last = 1});
+        size_t len = head_encode(&in, buf);
+        assert_u64(len, (size_t)FIXED + RUN * HEAD_RUNS_MAX + GIVEN_UP * in.given_up_count +
+                            WRITER * count + WRITERS_TAIL + TAIL);
+        assert_u64(get_le32(buf + 8), 2, "earlier versions refuse it");
+        assert_i64(head_decode(buf, len, &out), 0);
+        expect_same_head(&in, &out);
     }
 }
 
-Test(head, hostile_bytes_never_reach_outside)
+static int decode_changed_union(size_t at, uint64_t value, size_t field_len)
 {
-    struct seeded seeded = {22};
-    for (int round = 0; round < 50000; round++) {
-        uint8_t whole[HEAD_LEN_MAX] = {0};
-        unsigned kind = (unsigned)seeded_below(&seeded, 3);
-        size_t len = encode_any(kind, (uint32_t)seeded_below(&seeded, HEAD_RUNS_MAX + 1), whole);
-        for (uint64_t flips = 1 + seeded_below(&seeded, 3); flips > 0; flips--)
-            whole[seeded_below(&seeded, seeded_below(&seeded, 2) ? 128 : len)] =
-                (uint8_t)seeded_u64(&seeded);
-        if (seeded_below(&seeded, 3) == 0)
-            len = seeded_below(&seeded, HEAD_LEN_MAX + 1);
-        if (len >= 4 && seeded_below(&seeded, 4))
-            fix_crc(whole, len);
-        _cleanup_free_ uint8_t *exact = xmalloc(len);
-        memcpy(exact, whole, len);
-        int r = decode_any(kind, exact, len);
-        cr_assert(r == 0 || r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT);
-    }
+    uint8_t buf[HEAD_LEN_MAX], field[8];
+    struct head head = sample_union_head(3, 2);
+    size_t len = head_encode(&head, buf);
+    put_le64(field, value);
+    memcpy(buf + at, field, field_len);
+    fix_crc(buf, len);
+    return head_decode(buf, len, &head);
+}
+
+Test(head, writers_are_checked)
+{
+    const size_t second = FIXED + 3 * RUN + WRITER, tail = second + WRITER;
+    assert_i64(decode_changed_union(84, 0, 4), -EUCLEAN, "writers without the feature");
+    assert_i64(decode_changed_union(104, 1ull << 40, 8), -EUCLEAN, "a cut before its last run's");
+    assert_i64(decode_changed_union(second, 2, 8), 0);
+    assert_i64(decode_changed_union(second, 1, 8), -EUCLEAN, "the same epoch twice");
+    assert_i64(decode_changed_union(second, 2 * HEAD_WRITERS_MAX, 8), 0);
+    assert_i64(decode_changed_union(second, 2 * HEAD_WRITERS_MAX + 1, 8), -EUCLEAN,
+               "a later epoch than the head's");
+    assert_i64(decode_changed_union(second + 8, 4, 4), -EUCLEAN, "a first epoch above this one");
+    assert_i64(decode_changed_union(second + 12, 0, 4), -EUCLEAN);
+    assert_i64(decode_changed_union(second + 12, HEAD_WRITER_ENDED + 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_union(second + 24, ROUND_MAX, 8), 0, "it has left");
+    assert_i64(decode_changed_union(second + 24, ROUND_MAX + 1, 8), -EUCLEAN);
+    assert_i64(decode_changed_union(second + 64, 1, 1), -EUCLEAN);
+    assert_i64(decode_changed_union(tail, 1, 4), -EUCLEAN, "fewer than there are");
+    assert_i64(decode_changed_union(tail, UINT32_MAX, 4), -EUCLEAN);
+    assert_i64(decode_changed_union(tail + 4, 1, 4), -EUCLEAN);
+    assert_i64(decode_changed_union(tail + 8, UINT64_MAX, 8), -EUCLEAN);
+    assert_i64(decode_changed_head(84, SUPERBLOCK_INCOMPAT_NODES, 4), -EUCLEAN,
+               "the feature without its rows");
 }

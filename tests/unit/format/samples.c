@@ -183,6 +183,88 @@ struct head sample_head(uint32_t runs)
     return head;
 }
 
+struct head sample_union_head(uint32_t runs, uint32_t writers)
+{
+    struct head head = sample_head(runs);
+    head.incompat = SUPERBLOCK_INCOMPAT_NODES;
+    head.epoch = 2 * HEAD_WRITERS_MAX;
+    head.cut = (1ull << SEQ_EPOCH_SHIFT) + 850000000;
+    head.end_time = 1700000000000000000;
+    head.writer_count = writers;
+    for (uint32_t i = 0; i < writers; i++) {
+        struct head_writer *w = &head.writers[i];
+        *w = (struct head_writer){.epoch = 2 * i + 1,
+                                  .node = i,
+                                  .state = i % 2 ? HEAD_WRITER_ENDED : HEAD_WRITER_LIVES,
+                                  .merged = ((2 * i + 1ull) << SEQ_EPOCH_SHIFT) + 77,
+                                  .feed_round = 849999999};
+        fill(w->feed_hash, sizeof w->feed_hash, (uint8_t)i);
+    }
+    for (uint32_t i = 0; i < runs; i++) {
+        head.runs[i].base_cut = i ? (1ull << SEQ_EPOCH_SHIFT) + i : 0;
+        head.runs[i].cut = (1ull << SEQ_EPOCH_SHIFT) + i + 1;
+    }
+    return head;
+}
+
+struct writer_entry sample_writer_entry(void)
+{
+    struct writer_entry entry = {
+        .number = 9, .epoch = 7, .node = 3, .holder = "node7:/scratch/cairn pid 4711"};
+    fill(entry.history, sizeof entry.history, 0xc0);
+    fill(entry.store, sizeof entry.store, 0xa0);
+    return entry;
+}
+
+struct ended sample_ended(void)
+{
+    struct ended ended = {.why = ENDED_SILENT, .epoch = 7, .by = 8, .time = 1700000000123456789};
+    fill(ended.history, sizeof ended.history, 0xc0);
+    return ended;
+}
+
+static const uint16_t fed_types[] = {REC_MAKE,   REC_VERSION, REC_LINK,     REC_RENAME,
+                                     REC_UNLINK, REC_SETATTR, REC_SETXATTR, REC_REMOVEXATTR};
+
+static void add_records(struct feed *feed, uint8_t *room)
+{
+    for (size_t i = 0; i < ARRAY_LEN(fed_types); i++) {
+        struct record rec = sample_record(fed_types[i]);
+        rec.seq = feed->from + 1 + i;
+        record_encode(&rec, room + feed->records_len);
+        feed->records_len += record_encoded_len(&rec);
+        feed->record_count++;
+        check(feed->records_len <= FEED_SAMPLE_LEN);
+    }
+    feed->records = room;
+}
+
+struct feed sample_feed(uint32_t runs, void *room)
+{
+    struct feed feed = {.epoch = 7,
+                        .node = 3,
+                        .generation = 1,
+                        .from = (7ull << SEQ_EPOCH_SHIFT) + 100,
+                        .to = (7ull << SEQ_EPOCH_SHIFT) + 120,
+                        .lo = 850000000,
+                        .hi = 850000004,
+                        .time = 1700000000123456789,
+                        .clock = {.error = 50, .before = 1200, .after = UINT32_MAX},
+                        .max_ino = 0x000007000055,
+                        .max_id = 0x0000000007000099,
+                        .chunks = 1003,
+                        .stored_bytes = 1004,
+                        .packs = 1005,
+                        .pack_bytes = 1006,
+                        .run_count = runs};
+    fill(feed.history, sizeof feed.history, 0xc0);
+    fill(feed.previous, sizeof feed.previous, 0x20);
+    for (uint32_t i = 0; i < runs; i++)
+        feed.runs[i] = run_of_head(i, feed.history);
+    add_records(&feed, room);
+    return feed;
+}
+
 struct prefix_info sample_prefix_info(void)
 {
     struct prefix_info info = {.version = PREFIX_INFO_VERSION, .created = 1700000000123456789};

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Small objects of a remote's prefix: what it is, who writes to it, and which writers ended. Pure
+ * functions; any thread. Each decoder returns -EUCLEAN (another object, or impossible fields),
+ * -EBADMSG (damaged), or -EPROTONOSUPPORT (a newer version, or a feature that is not known; the
+ * cause says which). */
+#pragma once
+
+#include "format/frame.h"
+#include "format/superblock.h"
+
+#define PREFIX_INFO_VERSION 1u
+#define LEASE_VERSION 1u
+#define WRITER_ENTRY_VERSION 1u
+#define ENDED_VERSION 1u
+#define PREFIX_INFO_LEN 256u
+#define LEASE_LEN 256u
+#define WRITER_ENTRY_LEN 256u
+#define ENDED_LEN 64u
+/* Rounds, of several nodes: the instants that feeds and the cuts of heads speak of. */
+#define ROUND_MAX ((1ull << 40) - 1)
+
+/* "cairn": what a prefix is; put_new() once by the first store. */
+struct prefix_info {
+    uint32_t version;
+    uint64_t incompat, ro_compat, compat; /* as in the superblock */
+    uint8_t history[16];
+    int64_t created;
+    uint8_t key_id[8];
+    struct chunk_key key;
+};
+void prefix_info_encode(const struct prefix_info *info, void *buf);
+CAIRN_MUST_CHECK int prefix_info_decode(const void *buf, size_t len, struct prefix_info *ret_info);
+
+/* "lease/holder": overwritten by the holder every few seconds, removed when it ends; its age by the
+ * medium's clock tells whether the holder lives. */
+struct lease {
+    uint8_t history[16], store[16];
+    uint64_t epoch;
+    char holder[HOLDER_MAX];
+};
+void lease_encode(const struct lease *lease, void *buf);
+CAIRN_MUST_CHECK int lease_decode(const void *buf, size_t len, struct lease *ret_lease);
+
+/* "writers/NUMBER", of a prefix that several nodes write: created exclusively by a store that
+ * joins, or by the daemon that goes on with its epoch; then written again as its heartbeat. */
+struct writer_entry {
+    uint8_t history[16], store[16];
+    uint64_t number; /* as in its name: no entry ever has the same */
+    uint64_t epoch;  /* that of the stay: its own number, or that of the entry by which it joined */
+    uint32_t node;   /* the first epoch that the store ever had in this prefix: it keeps that */
+    char holder[HOLDER_MAX];
+};
+void writer_entry_encode(const struct writer_entry *entry, void *buf);
+CAIRN_MUST_CHECK int writer_entry_decode(const void *buf, size_t len,
+                                         struct writer_entry *ret_entry);
+
+/* "ended/EPOCH": this epoch publishes nothing more. Created exclusively. */
+enum ended_why {
+    ENDED_LEFT = 1,    /* all of it is published */
+    ENDED_LOST = 2,    /* its stage is gone: it says so itself */
+    ENDED_SILENT = 3,  /* it was not heard of for longer than the lease */
+    ENDED_BY_HAND = 4, /* a person said so */
+};
+struct ended {
+    uint8_t history[16];
+    enum ended_why why;
+    uint64_t epoch;
+    uint64_t by;  /* the epoch that says so; 0: no writer */
+    int64_t time; /* by the clock of the medium, ns since 1970 */
+};
+void ended_encode(const struct ended *ended, void *buf);
+CAIRN_MUST_CHECK int ended_decode(const void *buf, size_t len, struct ended *ret_ended);
