@@ -103,9 +103,7 @@ int io_read_file(const char *path, size_t max, char **ret_data, size_t *ret_len)
         return -EFBIG;
     size_t len = (size_t)st.st_size;
     _cleanup_free_ char *data = xmalloc(len + 1);
-    int r = io_pread_full(fd, data, len, 0);
-    if (r < 0)
-        return r;
+    TRY(io_pread_full(fd, data, len, 0));
     data[len] = '\0';
     *ret_data = data;
     if (ret_len)

@@ -305,9 +305,7 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
         *ret_cleared = true;
         e = mountpoint_probe(mountpoint, &st);
     }
-    int r = check_mountpoint(e, mountpoint, &st, ret_error);
-    if (r < 0)
-        return r;
+    TRY(check_mountpoint(e, mountpoint, &st, ret_error));
     _cleanup_free_ char *path = realpath(mountpoint, NULL);
     if (!path)
         return service_fail(ret_error, MOUNT_FAILED, -errno,
@@ -318,7 +316,7 @@ int mountpoint_take(const char *mountpoint, const char *store, char **ret_path, 
                             "store %s and mountpoint %s must not be the same, nor one inside the "
                             "other; give another",
                             store, path);
-    r = check_fuse(ret_error);
+    int r = check_fuse(ret_error);
     if (r == 0)
         r = check_ordinary_user(path, &st, ret_error);
     if (r < 0)

@@ -35,9 +35,7 @@ static int upgrade_look(const struct upgrade *u, struct seen *ret)
 {
     _cleanup_json_ cJSON *request = cJSON_CreateObject(), *reply = NULL;
     (void)cJSON_AddStringToObject(request, "verb", "status");
-    int r = control_request(u->store, request, ASK_MS, &reply);
-    if (r < 0)
-        return r;
+    TRY(control_request(u->store, request, ASK_MS, &reply));
     const cJSON *successor = json_part(json_part(reply, "mount"), "successor");
     *ret = (struct seen){.pause = json_number(successor, "pause_seconds"),
                          .upgrading = json_true(successor, "upgrading")};

@@ -342,9 +342,8 @@ static int flush_all(const struct draft *draft)
 
 static int name_hidden(struct draft *draft, bool exclusive)
 {
-    int r = flush_all(draft);
-    if (r < 0)
-        return r;
+    TRY(flush_all(draft));
+    int r = 0;
     if (exclusive)
         r = rename_exclusive(draft);
     else if (renameat(draft->directory_fd, draft->hidden, draft->directory_fd, draft->name) < 0)

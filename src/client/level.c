@@ -99,9 +99,7 @@ static int step_to_level(struct cairn_save *save, enum cairn_level level, bool i
     }
     if (fd < 0)
         return fd;
-    int r = is_synced ? 0 : sync_file(save, fd);
-    if (r < 0)
-        return r;
+    TRY(is_synced ? 0 : sync_file(save, fd));
     return on_cairn ? asked_level(save, fd) : CAIRN_NVME;
 }
 

@@ -246,9 +246,7 @@ static int refer_job(const struct cairn_save *save, const struct job *job)
             continue;
         bool follows = range.length > 0 && piece->at == range.to + range.length &&
                        piece->from == range.from + range.length;
-        int r = follows ? 0 : refer_range(save, range);
-        if (r < 0)
-            return r;
+        TRY(follows ? 0 : refer_range(save, range));
         if (!follows)
             range = (struct range){.from = piece->from, .to = piece->at};
         range.length += piece->print.length;

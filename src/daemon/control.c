@@ -97,9 +97,7 @@ static int send_all(int fd, const char *buf, size_t len, int stop_fd, int64_t de
     while (len > 0) {
         ssize_t n = send(fd, buf, len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EAGAIN) {
-            int r = wait_ready(fd, POLLOUT, stop_fd, deadline);
-            if (r < 0)
-                return r;
+            TRY(wait_ready(fd, POLLOUT, stop_fd, deadline));
             continue;
         }
         if (n < 0 && errno != EINTR)
@@ -493,10 +491,8 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
 {
     int64_t deadline = deadline_in(timeout_ms);
     _cleanup_close_ int fd = -1;
-    int r = connect_to(store, deadline, &fd);
-    if (r < 0)
-        return r;
-    r = send_object(fd, request, -1, deadline);
+    TRY(connect_to(store, deadline, &fd));
+    int r = send_object(fd, request, -1, deadline);
     /* One that refuses us closes early, and its reason is still to be read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         return r;

@@ -315,9 +315,7 @@ int options_set_list(struct mount_options *o, const char *list, bool sloppy, cha
             *equals = '\0';
         if (sloppy && !find_option(item))
             continue;
-        int r = options_set(o, item, equals ? equals + 1 : NULL, ret_error);
-        if (r < 0)
-            return r;
+        TRY(options_set(o, item, equals ? equals + 1 : NULL, ret_error));
     }
     return 0;
 }
@@ -371,9 +369,7 @@ static int check_no_remote(const struct mount_options *o, char **ret_error)
 static int check_remote_options(struct mount_options *o, char **ret_error)
 {
     struct remote_address address;
-    int r = remote_address_parse(o->remote.address, &address, ret_error);
-    if (r < 0)
-        return r;
+    TRY(remote_address_parse(o->remote.address, &address, ret_error));
     free(o->remote.address);
     /* no longer relative to a directory that the daemon will leave */
     o->remote.address = address.text;
@@ -431,9 +427,7 @@ int options_finish(struct mount_options *o, char **ret_error)
         return text_fail(ret_error, -EINVAL,
                          "options ca_bundle and log: the working directory no longer exists; give "
                          "absolute paths");
-    int r = o->remote.address ? check_remote_options(o, ret_error) : check_no_remote(o, ret_error);
-    if (r < 0)
-        return r;
+    TRY(o->remote.address ? check_remote_options(o, ret_error) : check_no_remote(o, ret_error));
     o->memory_granted = options_memory_granted();
     if (o->reduce == REDUCE_AUTO)
         o->reduce = o->remote.address ? REDUCE_DENSE : REDUCE_FAST;

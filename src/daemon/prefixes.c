@@ -54,9 +54,7 @@ static int level_read_directory(const struct prefix_search *search, const char *
                                 struct prefix_level *level)
 {
     DIR *dir;
-    int r = io_open_dir(search->root_fd, *directory ? directory : ".", &dir);
-    if (r < 0)
-        return r;
+    TRY(io_open_dir(search->root_fd, *directory ? directory : ".", &dir));
     for (const struct dirent *d; (d = readdir(dir));) {
         struct stat st;
         bool is_known = d->d_type != DT_UNKNOWN;

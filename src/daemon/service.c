@@ -128,11 +128,9 @@ static int service_try_to_open(struct service *service, struct service_error *er
                                     .reduce = (enum reduce)o->reduce,
                                     .reduce_after_ns = o->reduce_after_ns,
                                     .adopting = service_is_adopting(service)};
-    int r = remote_side_open(service, &options.remote, error);
-    if (r < 0)
-        return r;
+    TRY(remote_side_open(service, &options.remote, error));
     _cleanup_free_ char *text = NULL;
-    r = store_open(&options, &service->store, &text);
+    int r = store_open(&options, &service->store, &text);
     if (r == -ERESTART)
         return r;
     if (r < 0 && text)

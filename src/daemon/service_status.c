@@ -259,9 +259,7 @@ cJSON *handle_status(struct service *service, const cJSON *request)
 int service_offline_status(const char *store, cJSON **ret_status)
 {
     struct snapshot s = {0};
-    int r = store_peek(store, &s.store);
-    if (r < 0)
-        return r;
+    TRY(store_peek(store, &s.store));
     cJSON *status = cJSON_CreateObject();
     add_store(status, store, &s);
     add_figures(status, &s);

@@ -82,14 +82,12 @@ int upgrade_execute(const char *binary, const char *how, const struct handover_s
 {
     _cleanup_close_ int state_fd = -1;
     char number[16];
-    int r = handover_write(from, &state_fd);
-    if (r < 0)
-        return r;
+    TRY(handover_write(from, &state_fd));
     (void)snprintf(number, sizeof number, "%d", state_fd);
     handover_inherit_fds(from->holder_link, state_fd, true);
     (void)execl(binary, "cairn", "holder", how, number, from->store, from->mountpoint,
                 (char *)NULL);
-    r = -errno;
+    int r = -errno;
     handover_inherit_fds(from->holder_link, state_fd, false);
     return r;
 }
@@ -100,9 +98,7 @@ int upgrade_spawn(const char *binary, const char *how, const struct handover_sou
     const struct holder_link *link = from->holder_link;
     _cleanup_close_ int state_fd = -1;
     char number[16];
-    int r = handover_write(from, &state_fd);
-    if (r < 0)
-        return r;
+    TRY(handover_write(from, &state_fd));
     (void)snprintf(number, sizeof number, "%d", state_fd);
     const char *const argv[] = {"cairn",     "holder",         how, number,
                                 from->store, from->mountpoint, NULL};

@@ -316,9 +316,7 @@ static int choose_base(const struct chains *chains, struct view *view, const str
                        enum chain_form form, uint32_t raw_len, const struct spot **ret)
 {
     bool has_twins = false;
-    int r = form == FORM_CHAIN ? is_image(view, &chain->spots[0], &has_twins) : 0;
-    if (r < 0)
-        return r;
+    TRY(form == FORM_CHAIN ? is_image(view, &chain->spots[0], &has_twins) : 0);
     if (form != FORM_CHAIN || has_twins)
         return choose_of_star(chains, view, chain, form, raw_len, ret);
     *ret = choose_of_chain(chain, raw_len);

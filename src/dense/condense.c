@@ -162,9 +162,7 @@ static int get_newest(struct store *store, const struct series *series, int64_t 
     size_t len = strlen(series->path);
     HASH_FIND(hh, c->newest, series->path, len, newest);
     if (!newest) {
-        int r = find_newest(store, series, ret);
-        if (r < 0)
-            return r;
+        TRY(find_newest(store, series, ret));
         if (HASH_COUNT(c->newest) >= NEWEST_MAX)
             forget_newest(c);
         newest = xcalloc(1, sizeof *newest + len + 1);

@@ -125,13 +125,11 @@ static int find_base(struct build *b, const struct file *file, const struct part
 {
     struct chunk_entry entry;
     enum chain_form form = file->about->is_chained ? FORM_CHAIN : FORM_STAR;
-    int r = view_cut_chunk(b->cut, &part->chunk, &entry);
-    if (r < 0)
-        return r;
+    TRY(view_cut_chunk(b->cut, &part->chunk, &entry));
     if (form == FORM_STAR && dense_width(b->dense->store, &entry) > 2)
         form = FORM_NESTED;
-    r = chains_find_base(b->chains, b->dense->store->local.view, &part->chunk, &partner->chunk,
-                         part->length, form, ret);
+    int r = chains_find_base(b->chains, b->dense->store->local.view, &part->chunk, &partner->chunk,
+                             part->length, form, ret);
     if (r == 0 && ret->depth > 0 && ret->is_placed)
         r = view_cut_base(b->cut, &ret->name, &entry);
     if (r == -ENOENT) {

@@ -114,9 +114,7 @@ static int sort_listed(struct sorting *s, struct pool *pool, unsigned threads)
     if (dense_is_stopping(round->dense))
         return -ECANCELED;
     for (size_t i = 0; i < s->count; i++) {
-        int r = choose_phase(round, &s->list[i], s->widths[i], &s->widths[i]);
-        if (r < 0)
-            return r;
+        TRY(choose_phase(round, &s->list[i], s->widths[i], &s->widths[i]));
         round->has_phase[s->widths[i]] = true;
     }
     round->phases.count += s->count;

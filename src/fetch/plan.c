@@ -355,9 +355,7 @@ static int plan_look_at(struct store *store, const struct store_read_request *wa
     look->generation = change_generation(store->commit.change);
     look->part_count = stage_resolve(store->local.stage, want->ino, want->offset, want->length,
                                      look->parts, LOOK_PARTS, &look->now.staged);
-    int r = ns_inode(store->local.ns, want->ino, &look->now.inode);
-    if (r < 0)
-        return r;
+    TRY(ns_inode(store->local.ns, want->ino, &look->now.inode));
     commit_now_settle(&look->now);
     look->length =
         look->now.size > want->offset ? min_u64(want->length, look->now.size - want->offset) : 0;

@@ -80,9 +80,7 @@ static int plan_read_local(struct plan *plan, struct plan_part *part)
         if (r != -ENOENT)
             return r;
         /* it may have left the pack since we asked */
-        r = packs_find(store->commit.packs, &part->name, &part->place);
-        if (r < 0)
-            return r;
+        TRY(packs_find(store->commit.packs, &part->name, &part->place));
     }
     return -ENODATA;
 }

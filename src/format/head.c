@@ -298,16 +298,12 @@ int head_decode(const void *buf, size_t len, struct head *ret_head)
     const uint8_t *p = buf;
     if (len < HEAD_RUNS_AT + HEAD_TAIL_LEN || len > HEAD_LEN_MAX || len % 8 != 0)
         return -EUCLEAN;
-    int r = frame_check(p, len, head_magic, HEAD_VERSION);
-    if (r < 0)
-        return r;
+    TRY(frame_check(p, len, head_magic, HEAD_VERSION));
     struct head head;
     decode_fixed(p, &head);
     if (get_le32(p + 8) == 1 && head.incompat)
         return -EUCLEAN;
-    r = format_check_known(get_le32(p + 8), HEAD_VERSION, head.incompat, HEAD_INCOMPAT_KNOWN);
-    if (r < 0)
-        return r;
+    TRY(format_check_known(get_le32(p + 8), HEAD_VERSION, head.incompat, HEAD_INCOMPAT_KNOWN));
     bool has_given_up = head.incompat & HEAD_INCOMPAT_GIVEN_UP;
     head.incompat &= ~HEAD_INCOMPAT_GIVEN_UP;
     if (has_given_up != (head.given_up_count > 0) || !bytes_are_zero(p + len - 8, 4) ||

@@ -218,9 +218,7 @@ int pack_decode_index(const struct pack_trailer *t, const void *buf, size_t len,
         struct chunk_entry e = {.pack = t->pack};
         if (!decode_entry(&c, t->index_offset, &e))
             return -EUCLEAN;
-        int r = fn(&e, arg);
-        if (r < 0)
-            return r;
+        TRY(fn(&e, arg));
     }
     return c.at == c.end ? 0 : -EUCLEAN;
 }

@@ -106,17 +106,14 @@ int prefix_info_decode(const void *buf, size_t len, struct prefix_info *ret_info
     const uint8_t *p = buf;
     if (len < PREFIX_INFO_LEN)
         return -EUCLEAN;
-    int r = frame_check(p, PREFIX_INFO_LEN, prefix_magic, PREFIX_INFO_VERSION);
-    if (r < 0)
-        return r;
+    TRY(frame_check(p, PREFIX_INFO_LEN, prefix_magic, PREFIX_INFO_VERSION));
     struct prefix_info info = {.version = get_le32(p + 8),
                                .incompat = get_le64(p + 16),
                                .ro_compat = get_le64(p + 24),
                                .compat = get_le64(p + 32),
                                .created = (int64_t)get_le64(p + 56)};
-    r = format_check_known(info.version, PREFIX_INFO_VERSION, info.incompat, PREFIX_INCOMPAT_KNOWN);
-    if (r < 0)
-        return r;
+    TRY(format_check_known(info.version, PREFIX_INFO_VERSION, info.incompat,
+                           PREFIX_INCOMPAT_KNOWN));
     if (!prefix_reserved_ok(&info, p))
         return -EUCLEAN;
     memcpy(info.history, p + 40, sizeof info.history);
@@ -145,9 +142,7 @@ int lease_decode(const void *buf, size_t len, struct lease *ret_lease)
     const uint8_t *p = buf;
     if (len < LEASE_LEN)
         return -EUCLEAN;
-    int r = frame_check(p, LEASE_LEN, lease_magic, LEASE_VERSION);
-    if (r < 0)
-        return r;
+    TRY(frame_check(p, LEASE_LEN, lease_magic, LEASE_VERSION));
     struct lease lease = {.epoch = get_le64(p + 48)};
     memcpy(lease.history, p + 16, sizeof lease.history);
     memcpy(lease.store, p + 32, sizeof lease.store);

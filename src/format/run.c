@@ -163,9 +163,7 @@ static int put_header_once(struct run_writer *writer)
 
 static int put_block(struct run_writer *writer)
 {
-    int r = put_header_once(writer);
-    if (r < 0)
-        return r;
+    TRY(put_header_once(writer));
     struct bytes *block = &writer->block;
     size_t len = block->count;
     check(len > BLOCK_HEADER_LEN);
@@ -211,9 +209,7 @@ int run_writer_add(struct run_writer *writer, const struct run_row *row)
 int run_writer_finish(struct run_writer *writer, struct run_info *ret_info)
 {
     check(!writer->finished);
-    int r = writer->row_count > 0 ? put_block(writer) : put_header_once(writer);
-    if (r < 0)
-        return r;
+    TRY(writer->row_count > 0 ? put_block(writer) : put_header_once(writer));
     uint8_t p[RUN_TRAILER_LEN] = {0};
     memcpy(p, trailer_magic, sizeof trailer_magic);
     put_le32(p + 4, RUN_VERSION);
@@ -222,9 +218,7 @@ int run_writer_finish(struct run_writer *writer, struct run_info *ret_info)
     put_le64(p + 24, writer->info.length + RUN_TRAILER_LEN);
     put_le32(p + 32, writer->header_crc);
     put_le32(p + TRAILER_CRC_AT, crc32_of(0, p, TRAILER_CRC_AT));
-    r = put_bytes(writer, p, sizeof p);
-    if (r < 0)
-        return r;
+    TRY(put_bytes(writer, p, sizeof p));
     writer->finished = true;
     ret_info->rows = writer->info.rows;
     ret_info->length = writer->info.length;
@@ -259,9 +253,7 @@ static int get_bytes(struct run_reader *reader, uint64_t offset, void *buf, size
 static int read_header(struct run_reader *reader)
 {
     uint8_t p[RUN_HEADER_LEN];
-    int r = get_bytes(reader, 0, p, sizeof p);
-    if (r < 0)
-        return r;
+    TRY(get_bytes(reader, 0, p, sizeof p));
     if (memcmp(p, header_magic, sizeof header_magic) != 0)
         return -EUCLEAN;
     reader->header_crc = get_le32(p + HEADER_CRC_AT);
@@ -283,9 +275,7 @@ static int read_header(struct run_reader *reader)
 static int read_trailer(struct run_reader *reader, uint64_t length)
 {
     uint8_t p[RUN_TRAILER_LEN];
-    int r = get_bytes(reader, length - RUN_TRAILER_LEN, p, sizeof p);
-    if (r < 0)
-        return r;
+    TRY(get_bytes(reader, length - RUN_TRAILER_LEN, p, sizeof p));
     if (memcmp(p, trailer_magic, sizeof trailer_magic) != 0)
         return -EUCLEAN;
     if (get_le32(p + TRAILER_CRC_AT) != crc32_of(0, p, TRAILER_CRC_AT))
@@ -368,14 +358,12 @@ static int read_block(struct run_reader *reader)
     uint8_t head[BLOCK_HEADER_LEN];
     if (reader->info.length - RUN_TRAILER_LEN - reader->at < sizeof head)
         return -EUCLEAN;
-    int r = get_bytes(reader, reader->at, head, sizeof head);
-    if (r < 0)
-        return r;
+    TRY(get_bytes(reader, reader->at, head, sizeof head));
     uint32_t rows_len = get_le32(head), count = get_le32(head + 4);
     if (!block_sane(reader, rows_len, count, get_le64(head + 8)))
         return -EUCLEAN;
     size_t len = (size_t)rows_len + BLOCK_CRC_LEN;
-    r = block_grow(reader, len);
+    int r = block_grow(reader, len);
     if (r == 0)
         r = get_bytes(reader, reader->at + sizeof head, reader->block, len);
     if (r < 0)
@@ -419,13 +407,9 @@ static int next_row(struct run_reader *reader, struct run_row *ret_row)
             return -EUCLEAN;
         if (reader->at == reader->info.length - RUN_TRAILER_LEN)
             return reader->rows_read == reader->info.rows ? -ENODATA : -EUCLEAN;
-        int r = read_block(reader);
-        if (r < 0)
-            return r;
+        TRY(read_block(reader));
     }
-    int r = read_run_row(reader, first, ret_row);
-    if (r < 0)
-        return r;
+    TRY(read_run_row(reader, first, ret_row));
     reader->rows_left--;
     reader->rows_read++;
     return 0;

@@ -78,9 +78,7 @@ static int skip_key(struct merge *m)
     size_t key_len = top->key_len;
     memcpy(key, top->key, key_len);
     do {
-        int r = advance_top(m);
-        if (r < 0)
-            return r;
+        TRY(advance_top(m));
         top = &m->rows[m->heap[0]];
     } while (m->count > 0 && run_merge_compare_keys(top->key, top->key_len, key, key_len) == 0);
     return 0;
@@ -93,11 +91,8 @@ int run_merge(struct run_reader *const *readers, size_t count, bool drop_removed
     int r = merge_begin(&m, readers, count);
     while (r == 0 && m.count > 0) {
         const struct run_row *row = &m.rows[m.heap[0]];
-        if (row->value || !drop_removed) {
-            r = fn(row, arg);
-            if (r < 0)
-                return r;
-        }
+        if (row->value || !drop_removed)
+            TRY(fn(row, arg));
         r = skip_key(&m);
     }
     return r;

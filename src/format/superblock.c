@@ -167,9 +167,7 @@ int superblock_decode(const void *buf, size_t len, struct superblock *ret_sb)
                             .created = (int64_t)get_le64(p + 56)};
     if (sb.incompat & SUPERBLOCK_INCOMPAT_NODES)
         sb.node = get_le32(p + NODE_AT);
-    int r = format_check_known(sb.version, SUPERBLOCK_VERSION, sb.incompat, INCOMPAT_KNOWN);
-    if (r < 0)
-        return r;
+    TRY(format_check_known(sb.version, SUPERBLOCK_VERSION, sb.incompat, INCOMPAT_KNOWN));
     memcpy(sb.store, p + 40, sizeof sb.store);
     if (sb.version == 0 || sb.node > NODE_MAX || !decode_former(&sb, p) || !reserved_ok(&sb, p) ||
         !decode_history(&sb, p))

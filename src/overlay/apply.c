@@ -77,9 +77,8 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     check_held(&ns->locked.lock);
     struct node *node = node_find_locked(ns, rec->ino);
     struct node *dir = held_node_locked(ns, rec->parent);
-    if (!node) {
+    if (!node)
         node = make_node_locked(ns, rec, false);
-    }
     if (node->inode.orphan) { /* a recovery repeats how it was made without a name, and not how it
                                  got one */
         node->inode.orphan = false;

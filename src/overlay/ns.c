@@ -307,9 +307,7 @@ static int read_ns_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool
         mutex_unlock(&ns->locked.lock);
 
         struct view_inode v;
-        int r = view_inode(ns->view, ino, &v);
-        if (r < 0)
-            return r;
+        TRY(view_inode(ns->view, ino, &v));
         *ret = ns_inode_of_view(&v);
         if (!hold)
             return 0;

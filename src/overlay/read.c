@@ -363,9 +363,7 @@ static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *
                              .name_len = xattr->name_len,
                              .value = xattr->value,
                              .value_len = xattr->value_len};
-        int r = fn(&rec, arg);
-        if (r < 0)
-            return r;
+        TRY(fn(&rec, arg));
     }
     return 0;
 }

@@ -318,9 +318,7 @@ static int judge_and_fetch(struct store *store, const struct head *known, enum v
         if (!remote_object_is_lost(r))
             return r;
         _cleanup_free_ char *why = xstrdup(cause_text());
-        r = remote_go_back(remote, after, run, why, ret_text);
-        if (r < 0)
-            return r;
+        TRY(remote_go_back(remote, after, run, why, ret_text));
     }
 }
 

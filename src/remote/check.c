@@ -159,9 +159,7 @@ static void submit(struct pool *pool, struct check_job job)
 static int check_all(struct head_check *c)
 {
     struct pool *pool;
-    int r = pool_new("cairn-check", c->check->threads, QUEUE, NULL, NULL, &pool);
-    if (r < 0)
-        return r;
+    TRY(pool_new("cairn-check", c->check->threads, QUEUE, NULL, NULL, &pool));
     for (size_t i = 0; i < c->heads.count; i++)
         submit(pool, (struct check_job){.c = c, .head = &c->heads.at[i]});
     pool_drain(pool);

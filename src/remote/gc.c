@@ -183,9 +183,7 @@ static void leave_given_up_heads(struct pass *pass)
 static int list_heads(struct pass *pass)
 {
     struct tier *tier = pass->remote->tier;
-    int r = tier->ops->list(tier, "heads", NULL, note_head, pass);
-    if (r < 0)
-        return r;
+    TRY(tier->ops->list(tier, "heads", NULL, note_head, pass));
     vector_sort(&pass->heads, compare_u64);
     leave_foreign_heads(pass);
     leave_given_up_heads(pass);

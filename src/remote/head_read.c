@@ -27,13 +27,11 @@ static int read_object_once(struct remote *remote, const char *object, size_t ma
                             int (*decode)(const void *buf, size_t len, void *arg), void *arg)
 {
     uint64_t len;
-    int r = remote->tier->ops->stat(remote->tier, object, &len);
-    if (r < 0)
-        return r;
+    TRY(remote->tier->ops->stat(remote->tier, object, &len));
     if (len == 0 || len > max)
         return -EUCLEAN;
     _cleanup_free_ uint8_t *bytes = xmalloc(len);
-    r = remote->tier->ops->get_range(remote->tier, object, 0, bytes, len);
+    int r = remote->tier->ops->get_range(remote->tier, object, 0, bytes, len);
     return r < 0 ? r : decode(bytes, len, arg);
 }
 
@@ -97,9 +95,7 @@ int remote_newest_head(struct remote *remote, uint64_t after, struct head *ret_h
     uint64_t newest = 0;
     int r = 0;
     for (int i = 0; i < READ_TRIES; i++) {
-        r = remote_newest_number(remote, after, &newest);
-        if (r < 0)
-            return r;
+        TRY(remote_newest_number(remote, after, &newest));
         if (newest <= after)
             return -ENOENT;
         r = remote_read_head(remote, newest, ret_head);

@@ -196,9 +196,7 @@ static int take_over(struct remote *remote, may_fn *may, char **ret_text)
         remote->head = *head;
         if (r == 0)
             return 0;
-        r = may(remote, ret_text);
-        if (r < 0)
-            return r;
+        TRY(may(remote, ret_text));
     }
 }
 
@@ -353,9 +351,7 @@ static int forget_lost(struct remote *remote)
     struct store *store = remote->store;
     if (!has_lost_head(remote))
         return 0;
-    int r = keep_anchor_alone(store);
-    if (r < 0)
-        return r;
+    TRY(keep_anchor_alone(store));
     log_warn("%s has no head, and this store had published before: all of it is stored again",
              remote->name);
     horizon_set_published(store->commit.horizon, 0);

@@ -19,9 +19,7 @@ int listed_note(struct pack_listing *listed, uint64_t pack, uint64_t length)
 {
     struct remote *remote = listed->remote;
     struct view_remote_pack known;
-    int r = view_remote_pack(remote->store->local.view, pack, &known);
-    if (r < 0)
-        return r;
+    TRY(view_remote_pack(remote->store->local.view, pack, &known));
     if (length != known.length && !known.unreferenced && !known.gone)
         remote_note_bad_pack(remote, pack, -EUCLEAN);
     vector_add(&listed->packs, pack);

@@ -283,9 +283,7 @@ int prefix_look(struct remote *remote, bool has_store, char **ret_text)
     remote->beginning.is_anew = remote->beginning.marker_is_lost = false;
     remote->beginning.number = remote->beginning.epoch = 0;
     for (unsigned i = 0;; i++) {
-        int r = look_once(remote, &left);
-        if (r < 0)
-            return r;
+        TRY(look_once(remote, &left));
         if (!is_incomplete(remote, &left))
             break;
         if (i == LOOKS || !remote_pause(remote, LOOK_PAUSE_MS << i))

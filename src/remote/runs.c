@@ -151,11 +151,9 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
 {
     struct run_file file;
     int64_t now; /* when packs were unreferenced: by another clock that may be long ago */
-    int r = remote->tier->ops->now(remote->tier, &now);
-    if (r < 0)
-        return r;
+    TRY(remote->tier->ops->now(remote->tier, &now));
     memcpy(info->history, remote->store->local.sb.history, sizeof info->history);
-    r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, info);
+    int r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, info);
     if (r == 0)
         r = view_cut_rows(cut, now, run_file_add, &file, ret_missing);
     *ret_has_rows = file.rows > 0;

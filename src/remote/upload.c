@@ -181,13 +181,11 @@ static int carry_cut(struct upload *up)
 {
     struct remote *remote = up->remote;
     struct store *store = remote->store;
-    int r = open_cut(up);
-    if (r < 0)
-        return r;
+    TRY(open_cut(up));
     up->pending_bytes = view_remote(store->local.view).pending_bytes;
     set_target(remote, up->pending_bytes);
-    r = dense_round_new(store->dense, up->cut, remote->senders, remote->options.upload_threads,
-                        &up->dense);
+    int r = dense_round_new(store->dense, up->cut, remote->senders, remote->options.upload_threads,
+                            &up->dense);
     if (r == 0)
         r = upload_send_pending(up);
     if (r == 0)
@@ -274,9 +272,7 @@ static int look_at_packs(struct remote *remote)
     bool counts_now;
     if (!remote->maintenance->must_look)
         return 0;
-    int r = listed_look(remote, &counts_now);
-    if (r < 0)
-        return r;
+    TRY(listed_look(remote, &counts_now));
     remote->maintenance->must_look = false;
     if (counts_now)
         remote_advance(remote, view_remote(remote->store->local.view).cut);

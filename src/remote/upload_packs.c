@@ -410,9 +410,7 @@ static int send_divided(struct upload *up)
             up->open = sending_new(up);
         pool_submit(remote->senders, fill_open_job, up);
     } else {
-        int r = upload_send_open(up);
-        if (r < 0)
-            return r;
+        TRY(upload_send_open(up));
         unsigned jobs = (unsigned)min_u64(up->pack_count, remote->options.upload_threads);
         for (unsigned i = 0; i < jobs; i++)
             pool_submit(remote->senders, send_job, up);

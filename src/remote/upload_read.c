@@ -159,9 +159,7 @@ static int read_condensed(struct store *store, const struct chunk_entry *remote,
     if (view_chunk(store->local.view, &remote->name, &local, &refs) < 0 || local.pack == 0 ||
         !has_same_form(&local, remote))
         return -ENOENT;
-    int r = read_place(store, store->local.tier, &local, stored, raw);
-    if (r < 0)
-        return r;
+    TRY(read_place(store, store->local.tier, &local, stored, raw));
     *entry = local;
     entry->depth = remote->depth;
     return 0;

@@ -35,10 +35,8 @@ int batch_each_record(const struct journal_batch *batch,
     size_t at = 0, len;
     struct record rec;
     for (; at < batch->header.payload_len; at += len) {
-        int r = record_decode((const char *)batch->records + at, batch->header.payload_len - at,
-                              &rec, &len);
-        if (r < 0)
-            return r;
+        TRY(record_decode((const char *)batch->records + at, batch->header.payload_len - at, &rec,
+                          &len));
         fn(&rec, arg);
     }
     return 0;

@@ -122,9 +122,7 @@ void head_time_text(int64_t published, char buf[HEAD_TIME_LEN])
 
 int remote_give_up_heads(struct remote *remote, struct head_given_up *given_up)
 {
-    int r = remote->tier->ops->now(remote->tier, &given_up->time);
-    if (r < 0)
-        return r;
+    TRY(remote->tier->ops->now(remote->tier, &given_up->time));
     head_give_up(&remote->head, given_up);
     log_warn("remote: heads %llu to %llu are given up: what they name stays in %s for %.1f hours "
              "(rollback_keep)",
@@ -150,12 +148,10 @@ static int rest_on_whole_head(struct remote *remote, const struct head *whole)
                                       : whole->epoch + (newest.number - whole->number);
     remote->head.max_ino = max_u64(whole->max_ino, newest.max_ino);
     remote->head.max_id = max_u64(whole->max_id, newest.max_id);
-    int r = remote_give_up_heads(remote, &(struct head_given_up){.cut = whole->cut,
-                                                                 .epoch = remote->head.epoch,
-                                                                 .first = whole->number + 1,
-                                                                 .last = newest.number});
-    if (r < 0)
-        return r;
+    TRY(remote_give_up_heads(remote, &(struct head_given_up){.cut = whole->cut,
+                                                             .epoch = remote->head.epoch,
+                                                             .first = whole->number + 1,
+                                                             .last = newest.number}));
     ssize_t got = getrandom(remote->head.nonce, sizeof remote->head.nonce, 0);
     return got == (ssize_t)sizeof remote->head.nonce ? 0 : -EIO;
 }
@@ -202,12 +198,10 @@ int remote_go_back_from_damaged(struct remote *remote, char **ret_text)
 {
     uint64_t newest;
     char why[64];
-    int r = remote_newest_number(remote, 0, &newest);
-    if (r < 0)
-        return r;
+    TRY(remote_newest_number(remote, 0, &newest));
     (void)snprintf(why, sizeof why, "heads/%016llx is damaged", (unsigned long long)newest);
     remote->head = (struct head){.number = newest};
-    r = remote_go_back(remote, 0, 0, why, ret_text);
+    int r = remote_go_back(remote, 0, 0, why, ret_text);
     if (r < 0)
         remote->head = (struct head){0};
     return r;

@@ -197,9 +197,8 @@ static int dir_put_object(struct tier *tier, const char *object, const void *buf
     struct dir *d = dir_of(tier);
     struct op op;
     check_name(object);
-    int r = check_writable(d);
-    if (r < 0)
-        return r;
+    TRY(check_writable(d));
+    int r;
     op_begin(&op, d, "put", object);
     do
         r = put_once(d, object, buf, len, source, is_new);
@@ -263,9 +262,8 @@ static int dir_get_range(struct tier *tier, const char *object, uint64_t offset,
     struct dir *d = dir_of(tier);
     struct op op;
     check_name(object);
-    int r = check_readable(d);
-    if (r < 0)
-        return r;
+    TRY(check_readable(d));
+    int r;
     if (offset > INT64_MAX - len)
         return -EUCLEAN;
     op_begin(&op, d, "get", object);
@@ -287,9 +285,8 @@ static int dir_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     struct dir_answer answer;
     struct op op;
     check_name(object);
-    int r = check_readable(d);
-    if (r < 0)
-        return r;
+    TRY(check_readable(d));
+    int r;
     op_begin(&op, d, "stat", object);
     do
         r = call_by_name(d, DIR_STAT, object, &answer);
@@ -308,9 +305,8 @@ static int dir_remove(struct tier *tier, const char *object)
     struct dir *d = dir_of(tier);
     struct op op;
     check_name(object);
-    int r = check_writable(d);
-    if (r < 0)
-        return r;
+    TRY(check_writable(d));
+    int r;
     op_begin(&op, d, "remove", object);
     do
         r = call_by_name(d, DIR_REMOVE, object, NULL);
@@ -326,9 +322,8 @@ static int dir_sync(struct tier *tier)
 {
     struct dir *d = dir_of(tier);
     struct op op;
-    int r = check_readable(d);
-    if (r < 0)
-        return r;
+    TRY(check_readable(d));
+    int r;
     op_begin(&op, d, "sync", "");
     do
         r = directories_sync(d->directories);
@@ -349,9 +344,8 @@ static int dir_now(struct tier *tier, int64_t *ret_ns)
     struct dir *d = dir_of(tier);
     struct dir_answer answer;
     struct op op;
-    int r = check_readable(d);
-    if (r < 0)
-        return r;
+    TRY(check_readable(d));
+    int r;
     if (d->read_only) {
         *ret_ns = guessed_now(d);
         return 0;
@@ -392,9 +386,8 @@ static int dir_list(struct tier *tier, const char *directory, const char *after,
     struct dir_call call = {.verb = DIR_LIST, .name = directory, .entry = give_object, .arg = &l};
     struct op op;
     check_name(directory);
-    int r = check_readable(d);
-    if (r < 0)
-        return r;
+    TRY(check_readable(d));
+    int r;
     op_begin(&op, d, "list", directory);
     do {
         call.after = l.last ? l.last : after;

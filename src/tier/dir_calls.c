@@ -219,9 +219,7 @@ static int enter_directory(struct dir_talk *talk, const char **name, int *ret_ow
     *ret_own = open_directory(talk->at, directory);
     if (*ret_own < 0)
         return *ret_own;
-    int r = atomic_load(&talk->root->read_only) ? 0 : check_maker(*ret_own, talk->at);
-    if (r < 0)
-        return r;
+    TRY(atomic_load(&talk->root->read_only) ? 0 : check_maker(*ret_own, talk->at));
     talk->at = *ret_own;
     *name = slash + 1;
     return 0;
@@ -449,9 +447,7 @@ static int add_entry(const struct tier_object *object, void *arg)
         .len = object->len, .modified_ns = object->modified_ns, .name_len = (uint32_t)name_len};
     if (name_len > DIR_NAME_MAX)
         return -ENAMETOOLONG;
-    int r = b->used + sizeof entry + name_len > sizeof b->bytes ? send_batch(b) : 0;
-    if (r < 0)
-        return r;
+    TRY(b->used + sizeof entry + name_len > sizeof b->bytes ? send_batch(b) : 0);
     memcpy(b->bytes + b->used, &entry, sizeof entry);
     memcpy(b->bytes + b->used + sizeof entry, object->name, name_len);
     b->used += sizeof entry + name_len;
@@ -525,9 +521,7 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
         return -ESTALE;
     const char *content = name + request->name_len;
     _cleanup_close_ int own = -1;
-    int r = is_of_an_object(request->verb) ? enter_directory(talk, &name, &own) : 0;
-    if (r < 0)
-        return r;
+    TRY(is_of_an_object(request->verb) ? enter_directory(talk, &name, &own) : 0);
     switch (request->verb) {
     case DIR_RESOLVE:
         return do_resolve(name, answer, out);

@@ -209,15 +209,13 @@ static int take_channel(struct dir_client *c, struct channel **ret)
         close_channel(channel);
         see_end(c);
     }
-    int r = start_helper(c);
-    if (r < 0)
-        return r;
+    TRY(start_helper(c));
     channel = xmalloc(sizeof *channel);
     *channel = (struct channel){.socket = -1, .out = -1, .in = -1};
     /* so that the socket is not closed meanwhile; nothing of it blocks */
     mutex_lock(&c->locked.lock);
-    r = c->locked.process.pid > 0 ? dir_process_channel(&c->locked.process, &channel->socket)
-                                  : -ECONNRESET;
+    int r = c->locked.process.pid > 0 ? dir_process_channel(&c->locked.process, &channel->socket)
+                                      : -ECONNRESET;
     mutex_unlock(&c->locked.lock);
     if (r == 0) {
         *ret = channel;

@@ -183,10 +183,8 @@ static int make_pair(int ret[2])
 int dir_process_start(const char *path, struct dir_process *ret)
 {
     int ends[2];
-    int r = make_pair(ends);
-    if (r < 0)
-        return r;
-    r = spawn_helper(path, ends[1], &ret->pid);
+    TRY(make_pair(ends));
+    int r = spawn_helper(path, ends[1], &ret->pid);
     (void)close(ends[1]);
     ret->socket = ends[0];
     if (r < 0)
@@ -216,11 +214,9 @@ int dir_send(int socket, struct iovec *parts, size_t count, int fd)
 int dir_process_channel(const struct dir_process *process, int *ret_socket)
 {
     int ends[2];
-    int r = make_pair(ends);
-    if (r < 0)
-        return r;
+    TRY(make_pair(ends));
     char byte = 0;
-    r = dir_send(process->socket, &(struct iovec){&byte, 1}, 1, ends[1]);
+    int r = dir_send(process->socket, &(struct iovec){&byte, 1}, 1, ends[1]);
     (void)close(ends[1]);
     if (r < 0)
         (void)close(ends[0]);

@@ -65,9 +65,7 @@ static int read_dir_names(struct dir_listing *l, DIR *dir, struct names *names)
             return -errno;
         if (strncmp(d->d_name, DIR_TEMPORARY, sizeof DIR_TEMPORARY - 1) == 0)
             remove_leftover(l, dirfd(dir), d->d_name);
-        int r = d->d_name[0] == '.' ? 0 : add_name(names, dirfd(dir), d);
-        if (r < 0)
-            return r;
+        TRY(d->d_name[0] == '.' ? 0 : add_name(names, dirfd(dir), d));
     }
 }
 

@@ -182,9 +182,7 @@ static int next_of_source(struct talk *t, struct iovec *ret)
             t->step = xmalloc(TIER_SOURCE_STEP);
         t->step_at = t->moved;
         t->step_len = min_u64(TIER_SOURCE_STEP, t->call->len - t->moved);
-        int r = tier_source_read(source, t->step_at, t->step, t->step_len);
-        if (r < 0)
-            return r;
+        TRY(tier_source_read(source, t->step_at, t->step, t->step_len));
     }
     *ret = (struct iovec){t->step + (t->moved - t->step_at), t->step_at + t->step_len - t->moved};
     return 0;

@@ -144,9 +144,7 @@ int directories_make_parents(struct directories *directories, const char *object
     _cleanup_free_ char *path = xstrdup(object);
     for (char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        int r = directories_make(directories, path);
-        if (r < 0)
-            return r;
+        TRY(directories_make(directories, path));
         *slash = '/';
     }
     return 0;

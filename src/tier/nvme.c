@@ -112,10 +112,8 @@ static int nvme_put(struct tier *tier, const char *object, const void *buf, size
     if (fstatat(n->root_fd, object, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return -EEXIST;
     struct room_file file;
-    int r = room_take(n->room, align_up(len, IO_ALIGN), true, &file);
-    if (r < 0)
-        return r;
-    r = write_content(&file, buf, len);
+    TRY(room_take(n->room, align_up(len, IO_ALIGN), true, &file));
+    int r = write_content(&file, buf, len);
     if (r == 0)
         r = verify_content(n, &file, buf, len);
     if (r == 0)
@@ -130,10 +128,8 @@ static int nvme_get_range(struct tier *tier, const char *object, uint64_t offset
     struct nvme *n = nvme_of(tier);
     check_name(object);
     struct fd_entry *entry;
-    int r = fd_cache_get(n->reads, object, &entry);
-    if (r < 0)
-        return r;
-    r = offset > INT64_MAX - len ? -EUCLEAN : io_pread_full(entry->fd, buf, len, offset);
+    TRY(fd_cache_get(n->reads, object, &entry));
+    int r = offset > INT64_MAX - len ? -EUCLEAN : io_pread_full(entry->fd, buf, len, offset);
     fd_cache_put(n->reads, entry);
     return r;
 }
@@ -235,9 +231,8 @@ static int nvme_log_create(struct tier *tier, const char *object, uint64_t room)
     struct nvme *n = nvme_of(tier);
     check_name(object);
     struct room_file file;
-    int r = room_take(n->room, room, false, &file);
-    if (r < 0)
-        return r;
+    TRY(room_take(n->room, room, false, &file));
+    int r = 0;
     if (ftruncate(file.fd, (off_t)room) < 0 || fsync(file.fd) < 0)
         r = -errno;
     if (r == 0)
@@ -252,10 +247,8 @@ static int nvme_log_append(struct tier *tier, const char *object, uint64_t offse
     struct nvme *n = nvme_of(tier);
     check_name(object);
     struct fd_entry *entry;
-    int r = fd_cache_get(n->logs, object, &entry);
-    if (r < 0)
-        return r;
-    r = io_pwrite_full(entry->fd, buf, len, offset);
+    TRY(fd_cache_get(n->logs, object, &entry));
+    int r = io_pwrite_full(entry->fd, buf, len, offset);
     if (r == 0 && fdatasync(entry->fd) < 0)
         r = -errno;
     if (r < 0)

@@ -110,9 +110,7 @@ static int take_token_locked(struct retry *retry)
         int64_t at = token_at_locked(gate);
         if (at > retry->deadline_ns)
             return -ETIMEDOUT;
-        int r = sleep_locked(gate, at);
-        if (r < 0)
-            return r;
+        TRY(sleep_locked(gate, at));
     }
     gate->locked.tokens -= 1.0;
     return 0;

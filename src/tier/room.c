@@ -62,9 +62,7 @@ static int remove_leftovers(int root_fd)
 
 int room_open(int root_fd, struct room **ret_room)
 {
-    int r = remove_leftovers(root_fd);
-    if (r < 0)
-        return r;
+    TRY(remove_leftovers(root_fd));
     struct room *room = xcalloc(1, sizeof *room);
     room->root_fd = root_fd;
     mutex_init(&room->locked.lock, LOCK_LEAF);
@@ -196,9 +194,8 @@ static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
 {
     struct room_file file = {.len = s->len - len};
     file_path(s->number, file.path);
-    int r = room_open_file(room, 0, false, &file);
-    if (r < 0)
-        return r;
+    TRY(room_open_file(room, 0, false, &file));
+    int r = 0;
     if (ftruncate(file.fd, (off_t)file.len) < 0)
         r = -errno;
     (void)close(file.fd);
@@ -314,9 +311,7 @@ static bool has_files_left(struct room *room)
 static int add_spare(struct room *room, uint64_t len)
 {
     struct room_file file;
-    int r = has_files_left(room) ? create_file(room, len, false, &file) : -ENOSPC;
-    if (r < 0)
-        return r;
+    TRY(has_files_left(room) ? create_file(room, len, false, &file) : -ENOSPC);
     uint64_t number = strtoull(file.path + sizeof ROOM_DIRECTORY, NULL, 16);
     (void)close(file.fd);
     give_spare(room, number, len);

@@ -15,9 +15,7 @@ int tier_source_each(struct tier_source *source,
     _cleanup_free_ void *step = xmalloc(TIER_SOURCE_STEP);
     for (uint64_t at = 0; at < source->len; at += TIER_SOURCE_STEP) {
         size_t len = min_u64(TIER_SOURCE_STEP, source->len - at);
-        int r = tier_source_read(source, at, step, len);
-        if (r < 0)
-            return r;
+        TRY(tier_source_read(source, at, step, len));
         fn(step, len, arg);
     }
     return 0;

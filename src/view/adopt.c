@@ -253,12 +253,10 @@ static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
 {
     struct chunk_row row;
     int needed = base_has(&a->view->now, name, NEEDED);
-    int r = needed < 0 ? needed : look_chunk(&a->view->now, KEY_REMOTE_CHUNK, name, &row);
-    if (r < 0)
-        return r;
+    TRY(needed < 0 ? needed : look_chunk(&a->view->now, KEY_REMOTE_CHUNK, name, &row));
     tally_placed_chunk(a, &row.entry, needed);
     a->remote.pub.held_bytes += needed ? row.entry.stored_len : 0;
-    r = put_dependent(a, &row.entry, needed ? NEEDED : UNNEEDED);
+    int r = put_dependent(a, &row.entry, needed ? NEEDED : UNNEEDED);
     return r < 0 || needed ? r : put_adoption_mark(a, name);
 }
 
@@ -369,9 +367,7 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     HASH_DEL(a->tallies, t);
     free(t);
     a->tally = NULL;
-    int r = remote_pack.placed ? adopt_list(a, remote_pack.pub.pack) : 0;
-    if (r < 0)
-        return r;
+    TRY(remote_pack.placed ? adopt_list(a, remote_pack.pub.pack) : 0);
     return put_run_row(a, row, value, remote_pack_row_encode(&remote_pack, value));
 }
 
@@ -405,12 +401,10 @@ int view_adopt_row(struct view_adoption *a, const struct run_row *row)
         return -EUCLEAN;
     }
     uint8_t type = *(const uint8_t *)row->key;
-    int r = type > KEY_CHUNK && !a->bases_done ? settle_adopted_bases(a) : 0;
-    if (r < 0)
-        return r;
-    r = type == KEY_CHUNK         ? adopt_chunk(a, row)
-        : type == KEY_REMOTE_PACK ? adopt_pack(a, row)
-                                  : adopt_plain(a, row);
+    TRY(type > KEY_CHUNK && !a->bases_done ? settle_adopted_bases(a) : 0);
+    int r = type == KEY_CHUNK         ? adopt_chunk(a, row)
+            : type == KEY_REMOTE_PACK ? adopt_pack(a, row)
+                                      : adopt_plain(a, row);
     if (r == -EUCLEAN)
         log_error("view: a row of type 0x%02x from the remote makes no sense", type);
     if (r == 0)

@@ -34,9 +34,7 @@ static int check_page(struct checker *c, const struct view_row *page)
             vector_add(&c->uses, piece->chunk);
             continue;
         }
-        int r = check_blob(c, page->id, piece);
-        if (r < 0)
-            return r;
+        TRY(check_blob(c, page->id, piece));
     }
     tally_add(c, PAGES, page->id, 1);
     tally_add(c, BLOCKS, page->id, bytes);

@@ -80,9 +80,7 @@ static int chunk_referenced(struct txn *txn, const struct chunk_row *row, int si
 int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
 {
     struct chunk_row row;
-    int r = look_known_chunk(&txn->look, KEY_CHUNK, &piece->chunk, &row);
-    if (r < 0)
-        return r;
+    TRY(look_known_chunk(&txn->look, KEY_CHUNK, &piece->chunk, &row));
     if (delta < 0 && row.refs < (uint64_t)-delta)
         return txn_damage(txn, "a chunk's references fall below zero");
     if (delta > 0 && row.entry.pack != 0 && piece->within + piece->length > row.entry.raw_len)
@@ -91,9 +89,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     uint64_t held = held_chunk_bytes(&row);
     row.refs += (uint64_t)delta;
     if (was_referenced != (row.refs > 0))
-        r = chunk_referenced(txn, &row, was_referenced ? -1 : 1);
-    if (r < 0)
-        return r;
+        TRY(chunk_referenced(txn, &row, was_referenced ? -1 : 1));
     chunk_put(txn, &row, held);
     txn_touch(txn, key_chunk(NEW_KEY, &row.entry.name));
     return 0;
@@ -117,9 +113,8 @@ static int note_placed_chunk(struct txn *txn, const struct chunk_name *name, uin
 static int dependents_change(struct txn *txn, const struct chunk_name *base, int sign)
 {
     struct chunk_row row;
-    int r = look_known_chunk(&txn->look, KEY_CHUNK, base, &row);
-    if (r < 0)
-        return r;
+    TRY(look_known_chunk(&txn->look, KEY_CHUNK, base, &row));
+    int r = 0;
     if (sign < 0 ? row.dependents == 0 : row.dependents == UINT32_MAX)
         return txn_damage(txn, "the number of a chunk's dependents is out of range");
     bool was_live = chunk_row_is_live(&row);

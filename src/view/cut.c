@@ -358,9 +358,7 @@ int view_cut_rows(struct view_cut *cut, int64_t now,
 static int note_packs_named_by_cut(struct txn *txn, const struct ids *ids, uint64_t head)
 {
     for (size_t i = 0; i < ids->count; i++) {
-        int r = remote_pack_load(txn, ids->at[i]);
-        if (r < 0)
-            return r;
+        TRY(remote_pack_load(txn, ids->at[i]));
         txn->remote_pack.pub.head = head;
         txn->remote_pack_dirty = true;
     }
@@ -371,9 +369,7 @@ static int note_packs_named_by_cut(struct txn *txn, const struct ids *ids, uint6
 static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now)
 {
     for (size_t i = 0; i < ids->count; i++) {
-        int r = remote_pack_forget_placed(txn, ids->at[i]);
-        if (r < 0)
-            return r;
+        TRY(remote_pack_forget_placed(txn, ids->at[i]));
         remote_pack_leave_count(txn);
         txn->remote_pack.pub.unreferenced = now;
         txn->remote_pack_dirty = true;
@@ -385,9 +381,8 @@ static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now
  * and bases that only sent chunks rest on may be dead by now, without a change that left a mark. */
 static void note_reported_again(struct txn *txn, const struct names *names)
 {
-    for (size_t i = 0; i < names->count; i++) {
+    for (size_t i = 0; i < names->count; i++)
         txn_touch(txn, key_chunk(NEW_KEY, &names->at[i]));
-    }
 }
 
 static void note_packs_removed_by_cut(struct txn *txn, const struct ids *ids)

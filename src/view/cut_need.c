@@ -99,14 +99,12 @@ static int may_report(struct view_cut *cut, const struct chunk_entry *entry, uns
     struct chunk_row local;
     uint64_t change;
     int needed = look_needed(&cut->view->now, &entry->name, &local);
-    int r = needed < 0 ? needed : change_of(cut->view, &entry->name, &change);
-    if (r < 0)
-        return r;
+    TRY(needed < 0 ? needed : change_of(cut->view, &entry->name, &change));
     if (change > cut->remote.changes)
         return cut_needed_there(cut, entry);
     if (needed)
         return 1;
-    r = change > 0 && levels > 0 && !cut->remote.pub.is_whole;
+    int r = change > 0 && levels > 0 && !cut->remote.pub.is_whole;
     for (size_t i = 0; i < entry->ref_count && r > 0; i++) {
         struct chunk_entry base;
         r = view_remote_place(cut->view, &entry->refs[i].name, &base);

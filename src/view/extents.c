@@ -172,9 +172,7 @@ static int store_blobs(struct txn *txn, uint64_t ino, uint64_t version, struct p
     for (size_t i = 0; i < list->count; i++) {
         struct piece e = list->at[i];
         if (e.bytes && kept && can_join(&list->at[kept - 1], &e)) {
-            int r = blob_join(txn, ino, version, &list->at[kept - 1], &e);
-            if (r < 0)
-                return r;
+            TRY(blob_join(txn, ino, version, &list->at[kept - 1], &e));
             continue;
         }
         if (e.bytes)
@@ -263,9 +261,8 @@ static bool page_unchanged(const struct page *page)
 static void page_store(struct txn *txn, struct inode_row *row, uint64_t version,
                        const struct page *page)
 {
-    if (page->found && (page->version != version || page->new.count == 0)) {
+    if (page->found && (page->version != version || page->new.count == 0))
         txn_delete(txn, key_page(NEW_KEY, row->pub.ino, page->number, page->version));
-    }
     row->pages -= page->found;
     if (page->new.count == 0)
         return;

@@ -40,9 +40,7 @@ static void scan_known_type(struct view_follow *f)
 static int known_valid(struct view_follow *f)
 {
     while (*f->type && !scan_valid(&f->scan)) {
-        int r = scan_error(&f->scan);
-        if (r < 0)
-            return r;
+        TRY(scan_error(&f->scan));
         scan_close(&f->scan);
         f->type++;
         scan_known_type(f);
@@ -75,9 +73,7 @@ static int note_inode(struct view_follow *f, const struct run_row *row, const st
     if (ino == ROOT_INO && !(row->value && S_ISDIR(now->pub.attrs.mode)))
         return -EUCLEAN;
     if (old->data) {
-        int r = inode_decode(ino, old->data, old->len, &before);
-        if (r < 0)
-            return r;
+        TRY(inode_decode(ino, old->data, old->len, &before));
         count_followed_inode(f, &before, -1);
     }
     if (row->value)
@@ -99,11 +95,8 @@ static int follow_plain(struct view_follow *f, const struct run_row *row)
     struct key key = {0};
     struct inode_row inode;
     _cleanup_value_ struct value old = {0};
-    if (row->value) {
-        int r = row_check_plain(row, &f->pieces, &inode);
-        if (r < 0)
-            return r;
-    }
+    if (row->value)
+        TRY(row_check_plain(row, &f->pieces, &inode));
     key_add_bytes(&key, row->key, row->key_len);
     int r = txn_get(&f->txn, &key, &old);
     if (r < 0 && r != -ENOENT)

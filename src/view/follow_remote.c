@@ -28,10 +28,8 @@ static bool same_remote_place(const struct chunk_entry *a, const struct chunk_en
 int report_chunk(struct remote_report *report, struct txn *txn, const struct run_row *row)
 {
     struct chunk_row now = {0}, local, remote;
-    int r = row->value ? row_read_chunk(row, &now) : row_chunk_name(row, &now.entry.name);
-    if (r < 0)
-        return r;
-    r = look_known_chunk(&txn->look, KEY_CHUNK, &now.entry.name, &local);
+    TRY(row->value ? row_read_chunk(row, &now) : row_chunk_name(row, &now.entry.name));
+    int r = look_known_chunk(&txn->look, KEY_CHUNK, &now.entry.name, &local);
     if (r == 0 && row->value && local.refs == 0)
         vector_add(&report->unused, now.entry.name);
     if (r == 0)

@@ -118,9 +118,8 @@ static int remove_nameless_inode(struct txn *txn, struct inode_row *row)
 {
     TRY(content_clear(txn, row));
     TRY(remove_xattrs(txn, row));
-    if (S_ISLNK(row->pub.attrs.mode)) {
+    if (S_ISLNK(row->pub.attrs.mode))
         txn_delete(txn, key_u64(NEW_KEY, KEY_LINK, row->pub.ino));
-    }
     txn_delete(txn, key_u64(NEW_KEY, KEY_INODE, row->pub.ino));
     return 0;
 }
@@ -168,9 +167,8 @@ int apply_make(struct txn *txn, const struct record *rec)
     struct inode_row row = {
         .pub = {.ino = rec->ino, .attrs = rec->attrs, .nlink = dir ? 2 : 1, .parent = rec->parent}};
     TRY(inode_create(txn, &row));
-    if (link) {
+    if (link)
         txn_put_bytes(txn, key_u64(NEW_KEY, KEY_LINK, rec->ino), rec->value, rec->value_len);
-    }
     struct view_entry entry = {
         .ino = rec->ino, .cookie = rec->cookie, .type = rec->attrs.mode & S_IFMT};
     int r = name_add(txn, rec->parent, rec->name, rec->name_len, &entry);
@@ -245,11 +243,8 @@ static int inode_move(struct txn *txn, uint64_t ino, uint64_t from, uint64_t par
     int r = txn_get_inode(txn, ino, &row);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "a name's inode is missing") : r;
-    if (S_ISDIR(row.pub.attrs.mode) && from != parent) {
-        r = check_not_below(txn, parent, ino);
-        if (r < 0)
-            return r;
-    }
+    if (S_ISDIR(row.pub.attrs.mode) && from != parent)
+        TRY(check_not_below(txn, parent, ino));
     row.pub.parent = parent;
     row.pub.attrs.ctime = time;
     txn_put_inode(txn, &row);

@@ -337,11 +337,9 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     struct chunk_row row, old = {0}, remote = {.entry = *entry};
     check(txn->remote.pub.tracks && entry->pack != 0 && entry_is_sane(entry));
     int needed = look_needed(&txn->look, &entry->name, &row);
-    int r = needed < 0 ? needed : remove_pending_upload(txn, &entry->name);
-    if (r < 0)
-        return r;
+    TRY(needed < 0 ? needed : remove_pending_upload(txn, &entry->name));
     enum need need = needed ? NEEDED : UNNEEDED;
-    r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, &entry->name, &old);
+    int r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, &entry->name, &old);
     if (r < 0 && r != -ENOENT)
         return r;
     bool had_place = r == 0;

@@ -525,15 +525,13 @@ int page_walk(uint64_t page, const void *p, size_t len, uint64_t from, uint64_t 
         c.at += (size_t)find_piece(c.at, count, from - base) * PIECE_LEN;
     while (c.at < c.end) {
         struct piece e;
-        int r = piece_decode(base, &c, &e);
-        if (r < 0)
-            return r;
+        TRY(piece_decode(base, &c, &e));
         if (e.offset < end || e.length == 0 || e.offset + e.length > base + VIEW_PAGE_LEN)
             return -EUCLEAN;
         if (e.offset >= to)
             break;
         end = e.offset + e.length;
-        r = fn(&e, arg);
+        int r = fn(&e, arg);
         if (r != 0)
             return r;
     }

@@ -111,11 +111,8 @@ static int add_checksum(struct call *c, struct headers *h)
             return r;
         add_header(h, xasprintf("x-amz-checksum-crc32: %s", c->crc32));
     }
-    if (md5 && !c->md5) {
-        int r = q->source ? s3_md5_from(q->source, &c->md5) : s3_md5(q->body, q->body_len, &c->md5);
-        if (r < 0)
-            return r;
-    }
+    if (md5 && !c->md5)
+        TRY(q->source ? s3_md5_from(q->source, &c->md5) : s3_md5(q->body, q->body_len, &c->md5));
     if (md5)
         add_header(h, xasprintf("Content-MD5: %s", c->md5));
     return 0;
@@ -215,11 +212,9 @@ static int attempt_call(struct call *c, int *ret_result)
     struct s3_address address;
     struct s3_signed signature = {0};
     take_region(c);
-    int r = take_credentials(c);
-    if (r < 0)
-        return r;
+    TRY(take_credentials(c));
     s3_address_make(&c->s3->place, c->region, c->request->object, c->request->query, &address);
-    r = make_headers(c, &h);
+    int r = make_headers(c, &h);
     if (r == 0 && c->s3->credentials && (r = sign_call(c, &address, &h, &signature)) == -EINVAL)
         call_report_error(
             c, "cannot be signed",

@@ -136,9 +136,8 @@ int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_
                  char **ret_error)
 {
     struct s3_settings settings = {0};
-    int r = s3_settings_read(options->profile, &settings, ret_error);
-    if (r < 0)
-        return r;
+    TRY(s3_settings_read(options->profile, &settings, ret_error));
+    int r = 0;
     s3->locked.region = xstrdup(first_of(options->region, settings.region, "us-east-1"));
     if (!s3_secret_is_plain(s3->locked.region))
         r = text_fail(ret_error, -EINVAL, "\"%s\" is not a region name", s3->locked.region);

@@ -119,9 +119,7 @@ static int find_credentials(struct s3_credential_source *source,
         return r;
     free(*ret_error);
     *ret_error = NULL;
-    r = s3_profiles_read(&profiles, ret_error);
-    if (r < 0)
-        return r;
+    TRY(s3_profiles_read(&profiles, ret_error));
     lookup.profiles = profiles;
     r = ask_sources(&lookup, ret_credentials, ret_error);
     s3_profiles_free(profiles);

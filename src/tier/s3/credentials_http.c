@@ -91,16 +91,13 @@ static int ask_container(const struct s3_lookup *lookup, const char *url, const 
                          struct s3_credentials *ret_credentials, char **ret_error)
 {
     _cleanup_secret_ char *authorization = NULL;
-    int r = container_authorization(what, &authorization, ret_error);
-    if (r < 0)
-        return r;
+    TRY(container_authorization(what, &authorization, ret_error));
     const char *const headers[] = {"Accept: application/json", authorization, NULL};
     struct http_request request = {
         .method = "GET", .url = url, .headers = headers, .timeout_ns = CONTAINER_TIMEOUT_NS};
     struct http_response response;
-    r = s3_source_ask(lookup->http, &request, CONTAINER_TRIES, what, &response, ret_error);
-    if (r < 0)
-        return r;
+    TRY(s3_source_ask(lookup->http, &request, CONTAINER_TRIES, what, &response, ret_error));
+    int r;
     if (response.status == 200)
         r = s3_credentials_parse(response.text.at, response.text.count, "Token", what,
                                  ret_credentials, ret_error);
@@ -120,9 +117,7 @@ int s3_source_container(const struct s3_lookup *lookup, struct s3_credentials *r
         return text_fail(ret_error, -ENOKEY, "no container (%s is not set)", full_name);
     if (relative && *relative != '/')
         return text_fail(ret_error, -EINVAL, "%s: does not begin with '/'", relative_name);
-    int r = relative ? 0 : check_full_uri(full, full_name, ret_error);
-    if (r < 0)
-        return r;
+    TRY(relative ? 0 : check_full_uri(full, full_name, ret_error));
     _cleanup_free_ char *url = relative ? xasprintf(CONTAINER_HOST "%s", relative) : xstrdup(full);
     return ask_container(lookup, url, relative ? relative_name : full_name, ret_credentials,
                          ret_error);
@@ -149,9 +144,8 @@ static int metadata_token(const struct s3_lookup *lookup, const char *base, cons
     struct http_request request = {
         .method = "PUT", .url = url, .headers = headers, .timeout_ns = METADATA_TIMEOUT_NS};
     struct http_response response;
-    int r = s3_source_ask(lookup->http, &request, METADATA_TRIES, what, &response, ret_error);
-    if (r < 0)
-        return r;
+    TRY(s3_source_ask(lookup->http, &request, METADATA_TRIES, what, &response, ret_error));
+    int r = 0;
     if (response.status != 200)
         r = s3_source_refused(&response, what, NULL, ret_error);
     else if (!s3_secret_is_plain(response.text.at))
@@ -214,9 +208,7 @@ int s3_source_metadata(const struct s3_lookup *lookup, struct s3_credentials *re
         return r;
     _cleanup_free_ char *url = xasprintf("%s" METADATA_ROLES "%s", base, role);
     struct http_response response;
-    r = metadata_get(lookup, url, token, what, &response, ret_error);
-    if (r < 0)
-        return r;
+    TRY(metadata_get(lookup, url, token, what, &response, ret_error));
     r = s3_credentials_parse(response.text.at, response.text.count, "Token", what, ret_credentials,
                              ret_error);
     s3_response_wipe(&response);

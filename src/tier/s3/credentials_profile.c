@@ -88,11 +88,9 @@ static int by_role(const struct s3_lookup *lookup, const char *name, const char 
                          "profile \"%s\": mfa_serial wants a code typed in; use credential_process",
                          name);
     struct s3_credentials base;
-    int r = base_credentials(lookup, name, chain, &base, ret_error);
-    if (r < 0)
-        return r;
+    TRY(base_credentials(lookup, name, chain, &base, ret_error));
     role.by = &base;
-    r = s3_source_role(lookup, &role, ret_credentials, ret_error);
+    int r = s3_source_role(lookup, &role, ret_credentials, ret_error);
     s3_credentials_done(&base);
     return r;
 }

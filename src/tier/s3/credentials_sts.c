@@ -141,9 +141,7 @@ static int read_identity(const char *path, char **ret_token, char **ret_error)
 static int role_form(const struct s3_role *role, char **ret_form, char **ret_error)
 {
     _cleanup_secret_ char *token = NULL;
-    int r = role->token_file ? read_identity(role->token_file, &token, ret_error) : 0;
-    if (r < 0)
-        return r;
+    TRY(role->token_file ? read_identity(role->token_file, &token, ret_error) : 0);
     _cleanup_free_ char *made =
         xasprintf("cairn-%lld", (long long)(clock_realtime_ns() / 1000000000));
     const struct form_field fields[] = {

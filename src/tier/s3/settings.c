@@ -48,9 +48,8 @@ char *s3_setting_endpoint(const struct s3_profiles *profiles, const char *profil
 int s3_settings_read(const char *profile, struct s3_settings *ret_settings, char **ret_error)
 {
     struct s3_profiles *profiles;
-    int r = s3_profiles_read(&profiles, ret_error);
-    if (r < 0)
-        return r;
+    TRY(s3_profiles_read(&profiles, ret_error));
+    int r = 0;
     const char *name = profile ? profile : s3_profiles_default_name();
     if (strcmp(name, "default") != 0 && !s3_profiles_has(profiles, name)) {
         r = text_fail(ret_error, -ENOENT, "profile \"%s\" is not in %s", name,

@@ -328,13 +328,9 @@ static int sign_fields(const struct s3_sign_request *request,
     _cleanup_free_ char *scope =
         xasprintf("%.*s/%s/%s/aws4_request", DAY_LEN, stamp, request->region, request->service);
     s->canonical_request = canonical_request(request, fields, payload);
-    int r = sha256_hex(s->canonical_request, strlen(s->canonical_request), request_hex);
-    if (r < 0)
-        return r;
+    TRY(sha256_hex(s->canonical_request, strlen(s->canonical_request), request_hex));
     s->string_to_sign = xasprintf(ALGORITHM "\n%s\n%s\n%s", stamp, scope, request_hex);
-    r = make_signature(request, credentials->secret, stamp, s->string_to_sign, signature_hex);
-    if (r < 0)
-        return r;
+    TRY(make_signature(request, credentials->secret, stamp, s->string_to_sign, signature_hex));
     size_t last = 0;
     while (s->headers[last])
         last++;
