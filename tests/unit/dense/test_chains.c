@@ -11,26 +11,25 @@
 #define PLAIN_LEN 40000u /* of a chunk that stands alone */
 #define STEP_LEN 3000u   /* of a difference to the one before */
 
-struct fixture {
-    struct store_fixture fixture;
-    struct chains *chains;
-    uint64_t packs;
-};
+static struct store_fixture fixture;
+static struct chains *chains;
+static uint64_t next_pack = 1000000;
 
-static void setup(struct fixture *g)
+static void setup(void)
 {
-    *g = (struct fixture){.packs = 1000000};
-    fixture_make(&g->fixture);
-    fixture_open(&g->fixture);
-    assert_i64(view_track(g->fixture.store->local.view), 0);
-    g->chains = chains_new();
+    fixture_make(&fixture);
+    fixture_open(&fixture);
+    assert_i64(view_track(fixture.store->local.view), 0);
+    chains = chains_new();
 }
 
-static void teardown(struct fixture *g)
+static void teardown(void)
 {
-    chains_free(g->chains);
-    fixture_remove(&g->fixture);
+    chains_free(chains);
+    fixture_remove(&fixture);
 }
+
+TestSuite(chains, .init = setup, .fini = teardown);
 
 static struct chunk_name name_of(unsigned chunk)
 {
@@ -47,12 +46,12 @@ static unsigned number_of(const struct chunk_name *name)
 }
 
 /* It is in the remote so. `base` 0: by itself. No file refers to it. */
-static void place_long(struct fixture *g, unsigned chunk, enum chunk_encoding encoding,
-                       unsigned base, uint32_t stored_len)
+static void place_long(unsigned chunk, enum chunk_encoding encoding, unsigned base,
+                       uint32_t stored_len)
 {
-    struct view *view = g->fixture.store->local.view;
+    struct view *view = fixture.store->local.view;
     struct chunk_entry entry = {.name = name_of(chunk),
-                                .pack = g->packs++,
+                                .pack = next_pack++,
                                 .offset = 4096,
                                 .stored_len = stored_len,
                                 .raw_len = RAW_LEN,
@@ -67,69 +66,61 @@ static void place_long(struct fixture *g, unsigned chunk, enum chunk_encoding en
     assert_i64(view_remote_placed(view, entry.pack, MIB, &entry, 1), 0);
 }
 
-static void place(struct fixture *g, unsigned chunk, enum chunk_encoding encoding, unsigned base)
+static void place(unsigned chunk, enum chunk_encoding encoding, unsigned base)
 {
-    place_long(g, chunk, encoding, base, encoding == ENCODING_DX ? STEP_LEN : PLAIN_LEN);
+    place_long(chunk, encoding, base, encoding == ENCODING_DX ? STEP_LEN : PLAIN_LEN);
 }
 
 /* The base of a chunk that takes the place of `partner`; 0: none. */
-static unsigned find(struct fixture *g, unsigned chunk, unsigned partner, enum chain_form form,
-                     struct chain_base *ret)
+static unsigned find(unsigned chunk, unsigned partner, enum chain_form form, struct chain_base *ret)
 {
     struct chunk_name name = name_of(chunk), other = name_of(partner);
-    assert_i64(chains_find_base(g->chains, g->fixture.store->local.view, &name, &other, RAW_LEN,
-                                form, ret),
-               0);
+    assert_i64(
+        chains_find_base(chains, fixture.store->local.view, &name, &other, RAW_LEN, form, ret), 0);
     return ret->depth ? number_of(&ret->name) : 0;
 }
 
 /* The same, and it is planned so. */
-static unsigned plan(struct fixture *g, unsigned chunk, unsigned partner, enum chain_form form)
+static unsigned plan(unsigned chunk, unsigned partner, enum chain_form form)
 {
     struct chain_base base;
     struct chunk_name name = name_of(chunk);
-    unsigned found = find(g, chunk, partner, form, &base);
+    unsigned found = find(chunk, partner, form, &base);
     if (found)
-        chains_add(g->chains, &name, &base);
+        chains_add(chains, &name, &base);
     return found;
 }
 
-static unsigned level_of(struct fixture *g, unsigned chunk)
+static unsigned level_of(unsigned chunk)
 {
     struct chunk_name name = name_of(chunk), base;
-    return chains_planned(g->chains, &name, &base);
+    return chains_planned(chains, &name, &base);
 }
 
 Test(chains, a_star_has_ten_members_whatever_twins_there_are)
 {
     struct chain_base base;
-    struct fixture g;
-    setup(&g);
-    place(&g, 1, ENCODING_FX, 0);
+    place(1, ENCODING_FX, 0);
     for (unsigned i = 1; i < KEYFRAME_EVERY; i++) {
-        expect_u64(find(&g, 1 + i, i, FORM_STAR, &base), 1);
+        expect_u64(find(1 + i, i, FORM_STAR, &base), 1);
         expect_u64(base.depth, 1);
-        place(&g, 1 + i, ENCODING_DX, 1);
-        place(&g, 100 + i, ENCODING_TWIN, 1);
+        place(1 + i, ENCODING_DX, 1);
+        place(100 + i, ENCODING_TWIN, 1);
     }
-    expect_u64(find(&g, 11, 10, FORM_STAR, &base), 0);
-    teardown(&g);
+    expect_u64(find(11, 10, FORM_STAR, &base), 0);
 }
 
 Test(chains, planned_members_of_a_star_count_with_those_that_are_there)
 {
     struct chain_base base;
-    struct fixture g;
-    setup(&g);
-    place(&g, 1, ENCODING_FX, 0);
+    place(1, ENCODING_FX, 0);
     for (unsigned chunk = 2; chunk <= 4; chunk++)
-        place(&g, chunk, ENCODING_DX, 1);
+        place(chunk, ENCODING_DX, 1);
     for (unsigned chunk = 5; chunk <= KEYFRAME_EVERY; chunk++) {
-        expect_u64(plan(&g, chunk, chunk - 1, FORM_STAR), 1);
-        expect_u64(level_of(&g, chunk), 1);
+        expect_u64(plan(chunk, chunk - 1, FORM_STAR), 1);
+        expect_u64(level_of(chunk), 1);
     }
-    expect_u64(find(&g, 11, 10, FORM_STAR, &base), 0);
-    teardown(&g);
+    expect_u64(find(11, 10, FORM_STAR, &base), 0);
 }
 
 /* As the differences of small steps do, it grows with the square root of the distance. */
@@ -150,34 +141,28 @@ Test(chains, heads_of_chains_are_a_chain)
     } heads[] = {{10, 1}, {18, 10}, {25, 18}, {31, 25}, {36, 31}, {40, 36}};
     unsigned head = 0, depths[41] = {0};
     struct chain_base base;
-    struct fixture g;
-    setup(&g);
-    place(&g, 1, ENCODING_FX, 0);
+    place(1, ENCODING_FX, 0);
     for (unsigned chunk = 2; chunk <= 40; chunk++) {
         bool is_head = chunk == heads[head].chunk;
         unsigned expected = is_head ? heads[head].base : chunk - 1;
         head += is_head;
         depths[chunk] = depths[expected] + 1;
-        expect_u64(find(&g, chunk, chunk - 1, FORM_CHAIN, &base), expected, "chunk %u", chunk);
+        expect_u64(find(chunk, chunk - 1, FORM_CHAIN, &base), expected, "chunk %u", chunk);
         expect_u64(base.depth, depths[chunk], "chunk %u", chunk);
-        place_long(&g, chunk, ENCODING_DX, expected, length_over(chunk - expected));
+        place_long(chunk, ENCODING_DX, expected, length_over(chunk - expected));
     }
     expect_u64(head, ARRAY_LEN(heads));
-    teardown(&g);
 }
 
 /* Any number of chunks may hang on one: runs that begin with the same weights. */
 Test(chains, a_partner_serves_many)
 {
     struct chain_base base;
-    struct fixture g;
-    setup(&g);
-    place(&g, 1, ENCODING_FX, 0);
+    place(1, ENCODING_FX, 0);
     for (unsigned chunk = 2; chunk <= 2 * KEYFRAME_EVERY; chunk++) {
-        expect_u64(find(&g, chunk, 1, FORM_CHAIN, &base), 1, "chunk %u", chunk);
-        place(&g, chunk, ENCODING_DX, 1);
+        expect_u64(find(chunk, 1, FORM_CHAIN, &base), 1, "chunk %u", chunk);
+        place(chunk, ENCODING_DX, 1);
     }
-    teardown(&g);
 }
 
 /* Where steps are long, a head would take more than a keyframe that nine rest on. */
@@ -189,13 +174,12 @@ Test(chains, a_keyframe_follows_a_chain_of_long_steps)
     } cases[] = {{PLAIN_LEN / 3, 1}, {2 * PLAIN_LEN / 3, 0}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct chain_base base;
-        struct fixture g;
-        setup(&g);
-        place(&g, 1, ENCODING_FX, 0);
+        place(1, ENCODING_FX, 0);
         for (unsigned chunk = 2; chunk <= 1 + CHAIN_DEPTH_MAX; chunk++)
-            place_long(&g, chunk, ENCODING_DX, chunk - 1, cases[i].step);
-        expect_u64(find(&g, 10, 9, FORM_CHAIN, &base), cases[i].base, "case %zu", i);
-        teardown(&g);
+            place_long(chunk, ENCODING_DX, chunk - 1, cases[i].step);
+        expect_u64(find(10, 9, FORM_CHAIN, &base), cases[i].base, "case %zu", i);
+        teardown();
+        setup();
     }
 }
 
@@ -204,64 +188,55 @@ Test(chains, nested_stars_have_ten_members_too)
 {
     static const unsigned bases[] = {1, 2, 2, 1, 5, 5, 1, 8, 8};
     struct chain_base base;
-    struct fixture g;
-    setup(&g);
-    place(&g, 1, ENCODING_FX, 0);
+    place(1, ENCODING_FX, 0);
     for (unsigned i = 0; i < 9; i++) {
-        expect_u64(find(&g, 2 + i, 1 + i, FORM_NESTED, &base), bases[i], "chunk %u", 2 + i);
+        expect_u64(find(2 + i, 1 + i, FORM_NESTED, &base), bases[i], "chunk %u", 2 + i);
         expect_u64(base.depth, bases[i] == 1 ? 1 : 2);
-        place(&g, 2 + i, ENCODING_DX, bases[i]);
+        place(2 + i, ENCODING_DX, bases[i]);
     }
-    expect_u64(find(&g, 11, 10, FORM_NESTED, &base), 0);
+    expect_u64(find(11, 10, FORM_NESTED, &base), 0);
 
-    expect_u64(plan(&g, 31, 30, FORM_NESTED), 30);
-    expect_u64(level_of(&g, 31), 1);
-    expect_u64(plan(&g, 32, 31, FORM_NESTED), 31);
-    expect_u64(level_of(&g, 32), 2);
-    expect_u64(plan(&g, 33, 32, FORM_NESTED), 31);
-    expect_u64(plan(&g, 34, 33, FORM_NESTED), 30);
-    teardown(&g);
+    expect_u64(plan(31, 30, FORM_NESTED), 30);
+    expect_u64(level_of(31), 1);
+    expect_u64(plan(32, 31, FORM_NESTED), 31);
+    expect_u64(level_of(32), 2);
+    expect_u64(plan(33, 32, FORM_NESTED), 31);
+    expect_u64(plan(34, 33, FORM_NESTED), 30);
 }
 
 /* What is sent together goes in order of levels. */
 Test(chains, planned_chains_have_levels)
 {
     struct chain_base base;
-    struct fixture g;
-    setup(&g);
-    place(&g, 1, ENCODING_FX, 0);
-    place(&g, 2, ENCODING_DX, 1);
+    place(1, ENCODING_FX, 0);
+    place(2, ENCODING_DX, 1);
     for (unsigned chunk = 3; chunk <= 1 + CHAIN_DEPTH_MAX; chunk++) {
-        expect_u64(plan(&g, chunk, chunk - 1, FORM_CHAIN), chunk - 1);
-        expect_u64(level_of(&g, chunk), chunk - 2);
+        expect_u64(plan(chunk, chunk - 1, FORM_CHAIN), chunk - 1);
+        expect_u64(level_of(chunk), chunk - 2);
     }
     unsigned last = 1 + CHAIN_DEPTH_MAX;
-    expect_u64(plan(&g, last + 1, last, FORM_CHAIN), 1, "from the keyframe again");
-    expect_u64(level_of(&g, last + 1), 1);
+    expect_u64(plan(last + 1, last, FORM_CHAIN), 1, "from the keyframe again");
+    expect_u64(level_of(last + 1), 1);
 
-    expect_u64(plan(&g, 51, 50, FORM_CHAIN), 50, "nothing is known of that one");
-    expect_u64(level_of(&g, 51), 1);
-    expect_u64(level_of(&g, 50), 0);
-    expect_u64(plan(&g, 52, 51, FORM_CHAIN), 51);
-    expect_u64(level_of(&g, 52), 2);
-    expect_u64(plan(&g, 50, 2, FORM_CHAIN), 2, "find_base() does not ask what is planned for it");
-    expect_u64(level_of(&g, 50), 0, "it is a base of others already");
-    expect_u64(find(&g, 50, 52, FORM_CHAIN, &base), 0, "which rests on it");
-    teardown(&g);
+    expect_u64(plan(51, 50, FORM_CHAIN), 50, "nothing is known of that one");
+    expect_u64(level_of(51), 1);
+    expect_u64(level_of(50), 0);
+    expect_u64(plan(52, 51, FORM_CHAIN), 51);
+    expect_u64(level_of(52), 2);
+    expect_u64(plan(50, 2, FORM_CHAIN), 2, "find_base() does not ask what is planned for it");
+    expect_u64(level_of(50), 0, "it is a base of others already");
+    expect_u64(find(50, 52, FORM_CHAIN, &base), 0, "which rests on it");
 }
 
 Test(chains, what_follows_the_image_of_twins_is_of_a_star)
 {
     struct chain_base base;
-    struct fixture g;
-    setup(&g);
-    place(&g, 1, ENCODING_FX, 0);
-    place(&g, 2, ENCODING_DX, 1);
-    expect_u64(find(&g, 3, 2, FORM_CHAIN, &base), 2);
-    place(&g, 100, ENCODING_TWIN, 2);
-    expect_u64(find(&g, 3, 2, FORM_CHAIN, &base), 1);
+    place(1, ENCODING_FX, 0);
+    place(2, ENCODING_DX, 1);
+    expect_u64(find(3, 2, FORM_CHAIN, &base), 2);
+    place(100, ENCODING_TWIN, 2);
+    expect_u64(find(3, 2, FORM_CHAIN, &base), 1);
     expect_u64(base.depth, 1);
-    teardown(&g);
 }
 
 /* Here no file refers to anything: all that a new one rests on is kept for it alone. What leaves
@@ -276,17 +251,14 @@ Test(chains, dead_bases_are_no_longer_than_what_they_are_kept_for)
         {HELD, 3}, {HELD - 1, 1}, {PLAIN_LEN + STEP_LEN, 1}, {PLAIN_LEN, 1}, {PLAIN_LEN - 1, 0}};
     struct chain_base base;
     struct chunk_name name = name_of(9), partner = name_of(3);
-    struct fixture g;
-    setup(&g);
-    place(&g, 1, ENCODING_FX, 0);
-    place(&g, 2, ENCODING_DX, 1);
-    place(&g, 3, ENCODING_DX, 2);
+    place(1, ENCODING_FX, 0);
+    place(2, ENCODING_DX, 1);
+    place(3, ENCODING_DX, 2);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_i64(chains_find_base(g.chains, g.fixture.store->local.view, &name, &partner,
+        assert_i64(chains_find_base(chains, fixture.store->local.view, &name, &partner,
                                     cases[i].raw_len, FORM_CHAIN, &base),
                    0);
         expect_u64(base.depth ? number_of(&base.name) : 0, cases[i].base, "case %zu", i);
         expect_u64(base.is_dead, cases[i].base != 0);
     }
-    teardown(&g);
 }

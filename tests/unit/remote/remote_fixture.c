@@ -1,63 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "remote_fixture.h"
 
-#include <stdio.h>
+#include "../shell.h"
 
-#include "../expect.h"
+struct store_fixture fixture;
 
-void choose_remote(struct store_fixture *fixture, const char *prefix, int64_t grace_ns)
+void remote_setup(void)
 {
-    _cleanup_free_ char *path = xasprintf("%s-%s", fixture->path, prefix);
-    char *text = NULL;
-    struct remote_options *options = &fixture->options.remote;
-    *options = (struct remote_options){.name = "dir:test",
-                                       .holder = "test",
-                                       .upload_threads = 2,
-                                       .lease_ns = 10000000000ll,
-                                       .gc_grace_ns = grace_ns};
-    assert_i64(dir_tier_open(&(struct dir_options){.path = path}, &options->tier, &text), 0, "%s",
-               text ? text : "");
+    fixture_make(&fixture);
 }
 
-void open_with(struct store_fixture *fixture, const char *prefix, int64_t grace_ns)
+void remote_teardown(void)
 {
-    choose_remote(fixture, prefix, grace_ns);
-    fixture_open(fixture);
-    fixture->store->remote->maintenance->gc_at = INT64_MAX;
+    fixture_remove(&fixture);
+    shell("rm -rf %s-*", fixture.path);
 }
 
-void make_with_remote(struct store_fixture *fixture, const char *prefix, int64_t grace_ns)
+void choose_remote(const char *prefix, int64_t grace_ns)
 {
-    fixture_make(fixture);
-    open_with(fixture, prefix, grace_ns);
+    _cleanup_free_ char *path = xasprintf("%s-%s", fixture.path, prefix);
+    fixture_use_remote(&fixture, path);
+    fixture.options.remote.gc_grace_ns = grace_ns;
 }
 
-void remove_with_remotes(struct store_fixture *fixture)
+void choose_faulty_remote(const char *prefix, int64_t grace_ns,
+                          int (*fn)(const char *op, const char *object, void *arg))
 {
-    fixture_remove(fixture);
-    run("rm -rf %s-*", fixture->path, "");
+    choose_remote(prefix, grace_ns);
+    fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, fn, NULL);
 }
 
-void wait_published(struct store_fixture *fixture)
+void open_only_with(const char *prefix, int64_t grace_ns)
 {
-    struct store *store = fixture->store;
-    fixture_wait(fixture);
-    for (int i = 0; i < 24000; i++) {
-        if (horizon_published(store_commit(store)->horizon) >=
-                horizon_reached(store_commit(store)->horizon) &&
-            view_remote(store->local.view).pending_chunks == 0 &&
-            !remote_repair_is_due(store->remote))
-            return;
-        pause_ms(5);
-    }
-    cr_fail("it is not published");
+    if (fixture.store)
+        fixture_close(&fixture);
+    choose_remote(prefix, grace_ns);
+    assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
 }
 
-enum remote_state state_of(struct store_fixture *fixture)
+void open_with(const char *prefix, int64_t grace_ns)
 {
-    struct remote_status status;
-    store_remote_status(fixture->store, &status);
-    return status.state;
+    open_only_with(prefix, grace_ns);
+    fixture_start(&fixture);
+    fixture.store->remote->maintenance->gc_at = INT64_MAX;
+}
+
+void publish_file(const char *name, unsigned number, size_t length)
+{
+    fixture_put(&fixture, name, number, length);
+    wait_published();
+}
+
+void wait_published(void)
+{
+    fixture_wait_published(&fixture);
 }
 
 static void count_line(const char *line, void *arg)
@@ -72,28 +68,19 @@ static bool never(void *arg)
     return false;
 }
 
-int gc(struct store_fixture *fixture, bool dry, unsigned *ret_lines)
+int gc(bool dry, unsigned *ret_lines)
 {
     struct remote_gc_request request = {
         .dry_run = dry, .say = count_line, .is_cancelled = never, .arg = ret_lines};
     *ret_lines = 0;
-    int r = remote_gc_ask(fixture->store->remote, &request);
-    fixture->store->remote->maintenance->gc_at = INT64_MAX;
+    int r = remote_gc_ask(fixture.store->remote, &request);
+    fixture.store->remote->maintenance->gc_at = INT64_MAX;
     return r;
 }
 
-struct job_status run_job(struct store_fixture *fixture, struct job_options options)
+struct job_status scrub_remote(void)
 {
-    struct job_status status;
-    uint64_t number;
-    unsigned lines = 0;
-    assert_i64(store_job_start(fixture->store, &options, &number), 0);
-    do {
-        pause_ms(5);
-        store_job_status(fixture->store, 0, count_line, &lines, &status);
-    } while (status.running);
-    assert_u64(status.number, number);
-    return status;
+    return fixture_run_job(&fixture, (struct job_options){.kind = JOB_SCRUB, .remote = true});
 }
 
 static int take_first(const struct view_remote_pack *pack, void *arg)
@@ -102,29 +89,64 @@ static int take_first(const struct view_remote_pack *pack, void *arg)
     return 1;
 }
 
-uint64_t remote_pack(struct store_fixture *fixture)
+uint64_t remote_pack(void)
 {
     uint64_t pack = 0;
-    assert_i64(view_remote_packs(fixture->store->local.view, take_first, &pack), 0);
+    assert_i64(view_remote_packs(fixture.store->local.view, take_first, &pack), 0);
     return pack;
 }
 
-void lose_a_pack(struct store_fixture *fixture)
+static int take_two(const struct view_remote_pack *pack, void *arg)
+{
+    uint64_t *packs = arg;
+    packs[packs[0] ? 1 : 0] = pack->pack;
+    return 0;
+}
+
+void find_two_packs(uint64_t packs[2])
+{
+    packs[0] = packs[1] = 0;
+    assert_i64(view_remote_packs(fixture.store->local.view, take_two, packs), 0);
+    cr_assert_neq(packs[1], 0);
+}
+
+void lose_a_pack(void)
 {
     char object[32];
-    struct tier *tier = fixture->store->remote->tier;
-    pack_object_name(remote_pack(fixture), object);
+    struct tier *tier = fixture.store->remote->tier;
+    pack_object_name(remote_pack(), object);
     assert_i64(tier->ops->remove(tier, object), 0);
+}
+
+struct head *make_their_head(uint64_t later)
+{
+    struct head *theirs = xmalloc(sizeof *theirs);
+    assert_i64(local_head_read(store_commit(fixture.store)->local, theirs), 0);
+    theirs->number += later;
+    theirs->epoch++;
+    theirs->store[0] ^= 1;
+    return theirs;
+}
+
+static void note_result(int result, void *arg)
+{
+    atomic_store((_Atomic int *)arg, result);
+}
+
+void begin_wait(struct remote_wait *wait, uint64_t seq)
+{
+    atomic_store(&wait->result, 1);
+    store_wait_remote(fixture.store, seq, note_result, &wait->result, &wait->ticket);
+}
+
+void expect_end_of_wait(struct remote_wait *wait, int expected)
+{
+    for (int i = 0; i < 24000 && atomic_load(&wait->result) == 1; i++)
+        pause_ms(5);
+    expect_i64(atomic_load(&wait->result), expected);
 }
 
 void pause_ms(unsigned ms)
 {
     (void)usleep(ms * 1000);
-}
-
-void run(const char *format, const char *a, const char *b)
-{
-    char command[256];
-    (void)snprintf(command, sizeof command, format, a, b);
-    assert_i64(system(command), 0, "%s", command);
 }

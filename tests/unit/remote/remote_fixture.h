@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tests of the remote share: prefixes in directories beside the store's, and what is asked
- * of a store that publishes there. */
+/* What the tests of the remote share: a store, and prefixes in directories beside its own. */
 #pragma once
 
 #include "../fixtures/store_fixture.h"
@@ -9,25 +8,43 @@
 #define GRACE_NS (200 * 1000000ll)
 #define LONG_GRACE_NS (3600 * 1000000000ll)
 
-/* From the next open on, `prefix` beside the store's directory is its remote. */
-void choose_remote(struct store_fixture *fixture, const char *prefix, int64_t grace_ns);
-/* The same, and opens; gc runs only when it is asked for. */
-void open_with(struct store_fixture *fixture, const char *prefix, int64_t grace_ns);
-/* A store and its remote, both empty; and no more. */
-void make_with_remote(struct store_fixture *fixture, const char *prefix, int64_t grace_ns);
-void remove_with_remotes(struct store_fixture *fixture);
+extern struct store_fixture fixture;
 
-/* All that is durable is published, and nothing waits to be repaired. */
-void wait_published(struct store_fixture *fixture);
-enum remote_state state_of(struct store_fixture *fixture);
+/* The store is not open yet. */
+void remote_setup(void);
+void remote_teardown(void);
+
+/* From the next open on, `prefix` beside the store's directory is its remote. */
+void choose_remote(const char *prefix, int64_t grace_ns);
+/* The same, and its calls fail as `fn` says. */
+void choose_faulty_remote(const char *prefix, int64_t grace_ns,
+                          int (*fn)(const char *op, const char *object, void *arg));
+/* Opens with that remote, after closing an open store; the background is not started yet. */
+void open_only_with(const char *prefix, int64_t grace_ns);
+/* The same, and starts it; gc runs only when it is asked for. */
+void open_with(const char *prefix, int64_t grace_ns);
+
+/* A file that is published. */
+void publish_file(const char *name, unsigned number, size_t length);
+void wait_published(void);
 /* How many lines it said. */
-int gc(struct store_fixture *fixture, bool dry, unsigned *ret_lines);
-/* Waits until it has ended. */
-struct job_status run_job(struct store_fixture *fixture, struct job_options options);
+int gc(bool dry, unsigned *ret_lines);
+struct job_status scrub_remote(void);
 /* Some pack that the remote has; 0: none. */
-uint64_t remote_pack(struct store_fixture *fixture);
-void lose_a_pack(struct store_fixture *fixture);
+uint64_t remote_pack(void);
+/* The two packs that the remote has, the older one first. */
+void find_two_packs(uint64_t packs[2]);
+void lose_a_pack(void);
+/* The head of a successor in the prefix, `later` numbers after ours. */
+struct head *make_their_head(uint64_t later);
+
+/* A wait for the remote. */
+struct remote_wait {
+    _Atomic int result; /* 1: it goes on */
+    uint64_t ticket;
+};
+
+void begin_wait(struct remote_wait *wait, uint64_t seq);
+void expect_end_of_wait(struct remote_wait *wait, int expected);
 
 void pause_ms(unsigned ms);
-/* A command of the shell, which succeeds. */
-void run(const char *format, const char *a, const char *b);

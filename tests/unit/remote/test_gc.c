@@ -6,17 +6,17 @@
 #include "base/clock.h"
 #include "remote_fixture.h"
 
-static bool is_there(struct store_fixture *fixture, const char *object)
+static bool is_there(const char *object)
 {
     uint64_t len;
-    struct tier *tier = fixture->store->remote->tier;
+    struct tier *tier = fixture.store->remote->tier;
     return tier->ops->stat(tier, object, &len) == 0;
 }
 
-static void put(struct store_fixture *fixture, const char *object)
+static void put(const char *object)
 {
     static _Alignas(4096) uint8_t bytes[4096] = "x";
-    struct tier *tier = fixture->store->remote->tier;
+    struct tier *tier = fixture.store->remote->tier;
     assert_i64(tier->ops->put(tier, object, bytes, sizeof bytes), 0);
 }
 
@@ -27,91 +27,73 @@ static int count_pack(const struct tier_object *object, void *arg)
     return 0;
 }
 
-static unsigned pack_count(struct store_fixture *fixture)
+static unsigned pack_count(void)
 {
     unsigned count = 0;
-    struct tier *tier = fixture->store->remote->tier;
+    struct tier *tier = fixture.store->remote->tier;
     assert_i64(tier->ops->list(tier, "packs", NULL, count_pack, &count), 0);
     return count;
 }
 
+TestSuite(remote_gc, .init = remote_setup, .fini = remote_teardown);
+
 Test(remote_gc, superseded_goes_after_the_grace)
 {
-    struct store_fixture fixture;
     unsigned lines;
-    make_with_remote(&fixture, "remote", LONG_GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
+    open_with("remote", LONG_GRACE_NS);
+    publish_file("a", 1, MIB);
     fixture_unlink(&fixture, "a", 0);
-    fixture_put(&fixture, "b", 2, MIB);
-    wait_published(&fixture);
-    assert_i64(gc(&fixture, false, &lines), 0);
+    publish_file("b", 2, MIB);
+    assert_i64(gc(false, &lines), 0);
     expect_u64(lines, 0, "within the grace");
-    cr_expect(is_there(&fixture, "heads/0000000000000001"));
-    fixture_close(&fixture);
-    open_with(&fixture, "remote", GRACE_NS);
+    cr_expect(is_there("heads/0000000000000001"));
+    open_with("remote", GRACE_NS);
     pause_ms(300);
-    assert_i64(gc(&fixture, true, &lines), 0);
+    assert_i64(gc(true, &lines), 0);
     cr_expect_gt(lines, 0);
-    expect_u64(pack_count(&fixture), 2, "only told");
-    assert_i64(gc(&fixture, false, &lines), 0);
-    expect_u64(pack_count(&fixture), 1);
-    cr_expect_not(is_there(&fixture, "heads/0000000000000001"));
-    assert_i64(gc(&fixture, false, &lines), 0);
+    expect_u64(pack_count(), 2, "only told");
+    assert_i64(gc(false, &lines), 0);
+    expect_u64(pack_count(), 1);
+    cr_expect_not(is_there("heads/0000000000000001"));
+    assert_i64(gc(false, &lines), 0);
     expect_u64(lines, 0, "nothing is left to do");
     fixture_expect(&fixture, "b", 2, MIB);
-    remove_with_remotes(&fixture);
 }
 
 Test(remote_gc, leftovers_go_and_strangers_stay)
 {
-    struct store_fixture fixture;
+    static const char *const leftovers[] = {"packs/0000000000abcdef", "runs/0000000000abcdef",
+                                            "copies/0000000000abcdef", "probe/0000000000abcdef"};
     unsigned lines;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
-    put(&fixture, "packs/0000000000abcdef");
-    put(&fixture, "runs/0000000000abcdef");
-    put(&fixture, "copies/0000000000abcdef");
-    put(&fixture, "probe/0000000000abcdef");
-    put(&fixture, "packs/readme.txt");
-    assert_i64(gc(&fixture, false, &lines), 0);
-    cr_expect(is_there(&fixture, "packs/0000000000abcdef"), "it is young");
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, MIB);
+    for (size_t i = 0; i < ARRAY_LEN(leftovers); i++)
+        put(leftovers[i]);
+    put("packs/readme.txt");
+    assert_i64(gc(false, &lines), 0);
+    cr_expect(is_there("packs/0000000000abcdef"), "it is young");
     pause_ms(300);
-    assert_i64(gc(&fixture, false, &lines), 0);
-    cr_expect_not(is_there(&fixture, "packs/0000000000abcdef"));
-    cr_expect_not(is_there(&fixture, "runs/0000000000abcdef"));
-    cr_expect_not(is_there(&fixture, "copies/0000000000abcdef"));
-    cr_expect_not(is_there(&fixture, "probe/0000000000abcdef"));
-    cr_expect(is_there(&fixture, "packs/readme.txt"));
-    remove_with_remotes(&fixture);
+    assert_i64(gc(false, &lines), 0);
+    for (size_t i = 0; i < ARRAY_LEN(leftovers); i++)
+        cr_expect_not(is_there(leftovers[i]), "%s", leftovers[i]);
+    cr_expect(is_there("packs/readme.txt"));
 }
 
 Test(remote_gc, another_writers_head_stops_it)
 {
-    struct store_fixture fixture;
     unsigned lines;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
-    put(&fixture, "packs/0000000000abcdef"); /* the successor's, for all that this store can know */
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, MIB);
+    put("packs/0000000000abcdef"); /* the successor's, for all that this store can know */
     pause_ms(300);
-    struct remote *remote = fixture.store->remote;
-    struct head *theirs = xmalloc(sizeof *theirs);
-    assert_i64(local_head_read(store_commit(fixture.store)->local, theirs), 0);
-    theirs->number++;
-    theirs->epoch++;
-    theirs->store[0] ^= 1;
-    assert_i64(remote_put_head(remote, theirs), 0);
-    assert_i64(gc(&fixture, false, &lines), -ESTALE);
+    struct head *theirs = make_their_head(1);
+    assert_i64(remote_put_head(fixture.store->remote, theirs), 0);
+    assert_i64(gc(false, &lines), -ESTALE);
     expect_u64(lines, 0);
-    cr_expect(is_there(&fixture, "packs/0000000000abcdef"));
-    struct remote_status status;
-    store_remote_status(fixture.store, &status);
-    expect_u64(status.state, REMOTE_FENCED);
-    assert_i64(gc(&fixture, false, &lines), -ESHUTDOWN);
+    cr_expect(is_there("packs/0000000000abcdef"));
+    expect_u64(fixture_remote_state(&fixture), REMOTE_FENCED);
+    assert_i64(gc(false, &lines), -ESHUTDOWN);
     free(theirs);
-    remove_with_remotes(&fixture);
 }
 
 /* A medium that creates heads and says that it may not; the last that it was asked for can wait
@@ -145,22 +127,20 @@ static void make_liar(struct tier *tier)
 }
 
 /* The horizon is told a moment before the state. */
-static void expect_idle(struct store_fixture *fixture)
+static void expect_idle(void)
 {
-    for (int i = 0; i < 12000 && state_of(fixture) != REMOTE_IDLE; i++)
+    for (int i = 0; i < 12000 && fixture_remote_state(&fixture) != REMOTE_IDLE; i++)
         pause_ms(5);
-    expect_u64(state_of(fixture), REMOTE_IDLE);
+    expect_u64(fixture_remote_state(&fixture), REMOTE_IDLE);
 }
 
 /* Its own head under its number is no reason to believe that it was replaced. */
 Test(remote_gc, a_head_that_is_there_although_it_failed)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
+    open_with("remote", GRACE_NS);
     make_liar(fixture.store->remote->tier);
     liar.lies = true;
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
+    publish_file("a", 1, MIB);
     liar.is_late = true;
     liar.len = 0;
     fixture_put(&fixture, "b", 2, MIB);
@@ -173,52 +153,44 @@ Test(remote_gc, a_head_that_is_there_although_it_failed)
                0);
     liar.lies = false;
     store_drain_remote(fixture.store); /* does not wait until it is time to try again */
-    fixture_put(&fixture, "c", 3, MIB);
-    wait_published(&fixture);
-    expect_idle(&fixture);
-    remove_with_remotes(&fixture);
+    publish_file("c", 3, MIB);
+    expect_idle();
 }
 
 /* The same at mount, which does not wait: the uploader finds it. */
 Test(remote_gc, a_claim_that_comes_late)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, MIB);
     fixture_close(&fixture);
-    choose_remote(&fixture, "remote", GRACE_NS);
+    choose_remote("remote", GRACE_NS);
     make_liar(fixture.options.remote.tier);
     liar.lies = liar.is_late = true;
     fixture_open(&fixture);
-    assert_u64(state_of(&fixture), REMOTE_UNREACHABLE);
+    assert_u64(fixture_remote_state(&fixture), REMOTE_UNREACHABLE);
     assert_i64(liar.real->put_new(fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
                0);
     liar.lies = false;
-    fixture_put(&fixture, "b", 2, MIB);
-    wait_published(&fixture);
-    expect_idle(&fixture);
-    remove_with_remotes(&fixture);
+    publish_file("b", 2, MIB);
+    expect_idle();
 }
+
+static const struct job_options scrub_both = {.kind = JOB_SCRUB, .local = true, .remote = true};
 
 Test(remote_gc, many_small_packs_become_few, .timeout = 600)
 {
-    struct store_fixture fixture;
     char name[16];
-    make_with_remote(&fixture, "remote", GRACE_NS);
+    open_with("remote", GRACE_NS);
     for (unsigned i = 0; i < 40; i++) {
         (void)snprintf(name, sizeof name, "f%u", i);
-        fixture_put(&fixture, name, i, 40000);
-        wait_published(&fixture);
+        publish_file(name, i, 40000);
     }
     uint64_t packs = view_remote(fixture.store->local.view).packs;
     cr_expect_leq(packs, 18, "%llu", (unsigned long long)packs);
     cr_expect_leq(atomic_load(&fixture.store->remote->uploaded_total), 8 * MIB);
-    struct job_status status =
-        run_job(&fixture, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
+    struct job_status status = fixture_run_job(&fixture, scrub_both);
     expect_u64(status.counts.found, 0);
     expect_i64(status.error, 0);
-    remove_with_remotes(&fixture);
 }
 
 #define MERGED_PACKS 18u /* 17 small ones are merged */
@@ -234,43 +206,32 @@ static int count_pack_gets(const char *op, const char *object, void *arg)
 }
 
 /* With MERGED_PACKS small packs in the remote, and nothing of them on NVMe. */
-static void make_small_packs(struct store_fixture *fixture)
+static void make_small_packs(void)
 {
     char name[16];
-    uint64_t job;
-    struct warm_status status;
-    make_with_remote(fixture, "remote", LONG_GRACE_NS);
-    fixture->store->remote->maintenance->repair_at = INT64_MAX;
+    open_with("remote", LONG_GRACE_NS);
+    fixture.store->remote->maintenance->repair_at = INT64_MAX;
     for (unsigned i = 0; i < MERGED_PACKS * MERGED_FILES; i++) {
         (void)snprintf(name, sizeof name, "f%u", i);
-        fixture_put(fixture, name, i, 40000);
+        fixture_put(&fixture, name, i, 40000);
         if (i % MERGED_FILES == MERGED_FILES - 1)
-            wait_published(fixture);
+            wait_published();
     }
-    assert_i64(store_warm_start(fixture->store, ROOT_INO, true, &job), 0);
-    do {
-        pause_ms(5);
-        assert_i64(store_warm_status(fixture->store, job, false, &status), 0);
-    } while (!status.ended);
-    cr_assert_gt(status.dropped_bytes, 0);
-    fixture_close(fixture);
-    fixture_lose_power(fixture);
+    cr_assert_gt(fixture_evict(&fixture), 0);
+    fixture_close(&fixture);
+    fixture_lose_power(&fixture);
 }
 
 /* What lies together comes by one request: chunks of whole packs, not one each. */
 Test(remote_gc, neighbours_are_merged_by_one_request, .timeout = 300)
 {
-    struct store_fixture fixture;
-    make_small_packs(&fixture);
-    choose_remote(&fixture, "remote", LONG_GRACE_NS);
-    fixture.options.remote.tier =
-        fault_tier_new(fixture.options.remote.tier, count_pack_gets, NULL);
+    make_small_packs();
+    choose_faulty_remote("remote", LONG_GRACE_NS, count_pack_gets);
     atomic_store(&pack_gets, 0);
     fixture_open(&fixture);
     struct remote *remote = fixture.store->remote;
     cr_assert_geq(view_remote(fixture.store->local.view).packs, MERGED_PACKS);
-    fixture_put(&fixture, "another", 1000, 40000); /* a round, which merges */
-    wait_published(&fixture);
+    publish_file("another", 1000, 40000); /* a round, which merges */
     uint64_t bytes = atomic_load(&remote->merged_total);
     unsigned gets = atomic_load(&pack_gets);
     cr_expect_geq(bytes, (uint64_t)MERGED_FILES * 40000 * 10, "%llu bytes were merged",
@@ -280,40 +241,30 @@ Test(remote_gc, neighbours_are_merged_by_one_request, .timeout = 300)
     cr_expect_leq(bytes, (uint64_t)MERGED_PACKS * MERGED_FILES * 40000 * 5 / 4,
                   "no byte is read much more than once: %llu", (unsigned long long)bytes);
     fixture_expect(&fixture, "f7", 7, 40000);
-    remove_with_remotes(&fixture);
 }
 
 Test(remote_gc, scrub_heals_a_lost_pack)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", LONG_GRACE_NS);
-    fixture_put(&fixture, "a", 1, 3 * MIB);
-    wait_published(&fixture);
-    lose_a_pack(&fixture);
-    struct job_status status =
-        run_job(&fixture, (struct job_options){.kind = JOB_SCRUB, .remote = true});
+    open_with("remote", LONG_GRACE_NS);
+    publish_file("a", 1, 3 * MIB);
+    lose_a_pack();
+    struct job_status status = scrub_remote();
     cr_expect_gt(status.counts.found, 0);
     expect_u64(status.counts.unhealed, 0);
     expect_u64(status.counts.found, status.counts.healed);
-    status =
-        run_job(&fixture, (struct job_options){.kind = JOB_SCRUB, .local = true, .remote = true});
-    expect_u64(status.counts.found, 0);
+    expect_u64(fixture_run_job(&fixture, scrub_both).counts.found, 0);
     fixture_expect(&fixture, "a", 1, 3 * MIB);
-    remove_with_remotes(&fixture);
 }
 
 Test(remote_gc, one_job_at_a_time_and_cancelled_at_the_end)
 {
-    struct store_fixture fixture;
     uint64_t number;
     struct job_options slow = {.kind = JOB_SCRUB, .local = true, .rate = 1};
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, 20 * MIB);
-    wait_published(&fixture);
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, 20 * MIB);
     assert_i64(store_job_start(fixture.store, &slow, &number), 0);
     expect_i64(store_job_start(fixture.store, &slow, &number), -EBUSY);
     int64_t began = clock_monotonic_ns();
     fixture_close(&fixture);
     cr_expect_lt(clock_monotonic_ns() - began, 10000000000ll);
-    remove_with_remotes(&fixture);
 }

@@ -5,28 +5,23 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "../expect.h"
+#include "../shell.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "remote_fixture.h"
 #include "view/apply.h"
 
-static struct job_status scrub_remote(struct store_fixture *fixture)
-{
-    return run_job(fixture, (struct job_options){.kind = JOB_SCRUB, .remote = true});
-}
-
 /* The view as it was, as when the power fails before its log was written; the stage is gone then,
  * too. */
-static void save_view(struct store_fixture *fixture)
+static void save_view(void)
 {
-    run("rm -rf %s-view && cp -a %s/view %1$s-view", fixture->path, fixture->path);
+    shell("rm -rf %1$s-view && cp -a %1$s/view %1$s-view", fixture.path);
 }
 
-static void restore_view(struct store_fixture *fixture)
+static void restore_view(void)
 {
-    run("rm -rf %s/view && mv %s-view %1$s/view", fixture->path, fixture->path);
-    fixture_lose_power(fixture);
+    shell("rm -rf %1$s/view && mv %1$s-view %1$s/view", fixture.path);
+    fixture_lose_power(&fixture);
 }
 
 static int take_local_pack(const struct view_pack *pack, void *arg)
@@ -35,166 +30,126 @@ static int take_local_pack(const struct view_pack *pack, void *arg)
     return 1;
 }
 
-/* Bytes that left NVMe. */
-static uint64_t evict_all(struct store_fixture *fixture)
-{
-    struct warm_status status;
-    uint64_t job;
-    assert_i64(store_warm_start(fixture->store, ROOT_INO, true, &job), 0);
-    do {
-        (void)usleep(5000);
-        assert_i64(store_warm_status(fixture->store, job, false, &status), 0);
-    } while (!status.ended);
-    return status.dropped_bytes;
-}
-
-static void note_result(int result, void *arg)
-{
-    atomic_store((_Atomic int *)arg, result);
-}
+TestSuite(losses, .init = remote_setup, .fini = remote_teardown);
 
 /* --- a view that is older than the head ------------------------------------------------------- */
 
 Test(losses, a_head_with_the_same_cut_is_not_forgotten)
 {
-    struct store_fixture fixture;
     unsigned lines;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, 3 * MIB);
-    wait_published(&fixture);
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, 3 * MIB);
     fixture_close(&fixture);
-    save_view(&fixture);
-    open_with(&fixture, "remote", GRACE_NS);
-    lose_a_pack(&fixture);
-    cr_expect_gt(scrub_remote(&fixture).counts.found, 0);
-    wait_published(&fixture);
+    save_view();
+    open_with("remote", GRACE_NS);
+    lose_a_pack();
+    cr_expect_gt(scrub_remote().counts.found, 0);
+    wait_published();
     fixture_close(&fixture);
-    restore_view(&fixture);
-    open_with(&fixture, "remote", GRACE_NS);
+    restore_view();
+    open_with("remote", GRACE_NS);
     (void)usleep(400000);
-    assert_i64(gc(&fixture, false, &lines), 0);
-    expect_u64(scrub_remote(&fixture).counts.found, 0, "what the newest head names is there");
+    assert_i64(gc(false, &lines), 0);
+    expect_u64(scrub_remote().counts.found, 0, "what the newest head names is there");
     fixture_close(&fixture);
     fixture_delete(&fixture, "view");
     fixture_delete(&fixture, "packs");
-    open_with(&fixture, "remote", GRACE_NS);
+    open_with("remote", GRACE_NS);
     fixture_expect(&fixture, "a", 1, 3 * MIB);
-    remove_with_remotes(&fixture);
 }
 
 Test(losses, the_first_head_is_not_forgotten)
 {
-    struct store_fixture fixture;
-    fixture_make(&fixture);
     fixture_open(&fixture);
     fixture_put(&fixture, "a", 1, MIB);
     fixture_wait(&fixture);
     fixture_close(&fixture);
-    save_view(&fixture);
-    open_with(&fixture, "remote", GRACE_NS);
-    wait_published(&fixture);
+    save_view();
+    open_with("remote", GRACE_NS);
+    wait_published();
     uint64_t packs = view_remote(fixture.store->local.view).packs;
     fixture_close(&fixture);
-    restore_view(&fixture);
-    choose_remote(&fixture, "remote", GRACE_NS);
-    assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
+    restore_view();
+    open_only_with("remote", GRACE_NS);
     cr_expect_not(view_remote(fixture.store->local.view).is_whole);
     expect_u64(view_remote(fixture.store->local.view).packs, packs);
     fixture_start(&fixture);
     fixture_expect(&fixture, "a", 1, MIB);
-    remove_with_remotes(&fixture);
 }
 
-static void repair(struct store_fixture *fixture)
+static void repair(struct store_fixture *unused)
 {
-    run("cp %s/head %s/saved", fixture->path, fixture->path);
-    lose_a_pack(fixture);
-    cr_assert_gt(scrub_remote(fixture).counts.found, 0);
-    wait_published(fixture);
+    (void)unused;
+    shell("cp %1$s/head %1$s/saved", fixture.path);
+    lose_a_pack();
+    cr_assert_gt(scrub_remote().counts.found, 0);
+    wait_published();
 }
 
 Test(losses, a_head_with_the_same_cut_that_was_not_noted)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, 3 * MIB);
-    wait_published(&fixture);
-    fixture_close(&fixture);
-    open_with(&fixture, "remote", GRACE_NS);
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, 3 * MIB);
+    open_with("remote", GRACE_NS);
     journal_trim(store_commit(fixture.store)->journal, UINT64_MAX);
     fixture_close(&fixture);
-    choose_remote(&fixture, "remote", GRACE_NS);
+    choose_remote("remote", GRACE_NS);
     fixture_die_after(&fixture, repair);
-    run("mv %s/saved %s/head", fixture.path, fixture.path); /* as if it died before it wrote that */
-    open_with(&fixture, "remote", GRACE_NS);
+    shell("mv %1$s/saved %1$s/head", fixture.path); /* as if it died before it wrote that */
+    open_with("remote", GRACE_NS);
     fixture_expect(&fixture, "a", 1, 3 * MIB);
-    remove_with_remotes(&fixture);
 }
 
 /* --- a prefix that is empty, or another ------------------------------------------------------- */
 
 Test(losses, the_journal_keeps_its_beginning)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
-    fixture_close(&fixture);
-    open_with(&fixture, "remote", GRACE_NS);
-    journal_trim(store_commit(fixture.store)->journal,
-                 UINT64_MAX); /* as the writeback thread does, now and then */
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, MIB);
+    open_with("remote", GRACE_NS);
+    /* As the writeback thread does, now and then. */
+    journal_trim(store_commit(fixture.store)->journal, UINT64_MAX);
     fixture_close(&fixture);
     /* Another remote, and the end before anything was published there. */
-    choose_remote(&fixture, "other", GRACE_NS);
-    assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
+    open_only_with("other", GRACE_NS);
     fixture_start(&fixture);
     fixture.store->remote->shared.stopping = true;
-    fixture_close(&fixture);
-    open_with(&fixture, "other", GRACE_NS);
+    open_with("other", GRACE_NS);
     fixture_expect(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
+    wait_published();
     fixture_close(&fixture);
     fixture_delete(&fixture, "view");
-    open_with(&fixture, "other", GRACE_NS);
+    open_with("other", GRACE_NS);
     fixture_expect(&fixture, "a", 1, MIB);
-    remove_with_remotes(&fixture);
 }
 
 Test(losses, an_older_state_does_not_replace_ours)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
-    fixture_close(&fixture);
-    open_with(&fixture, "other", GRACE_NS);
-    fixture_put(&fixture, "b", 2, MIB);
-    wait_published(&fixture);
-    fixture_close(&fixture);
-    open_with(&fixture, "other", GRACE_NS);
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, MIB);
+    open_with("other", GRACE_NS);
+    publish_file("b", 2, MIB);
+    open_with("other", GRACE_NS);
     journal_trim(store_commit(fixture.store)->journal, UINT64_MAX);
     fixture_close(&fixture);
     /* The first one is back; its head is older than what we have, and numbers there are larger. */
-    choose_remote(&fixture, "remote", GRACE_NS);
+    choose_remote("remote", GRACE_NS);
     if (fixture_open_only(&fixture) == 0) {
         fixture_start(&fixture);
         fixture_expect(&fixture, "b", 2, MIB);
         fixture_close(&fixture);
     }
-    open_with(&fixture, "other", GRACE_NS);
+    open_with("other", GRACE_NS);
     fixture_expect(&fixture, "b", 2, MIB);
     fixture_expect(&fixture, "a", 1, MIB);
-    remove_with_remotes(&fixture);
 }
 
 /* The newest segment cannot be removed, so the journal is left with a gap: what was begun must be
  * brought to its end. */
 Test(losses, a_takeover_of_our_own_newer_state_that_stops_half_way)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "0", 0, MIB);
-    wait_published(&fixture);
+    open_with("remote", GRACE_NS);
+    publish_file("0", 0, MIB);
     fixture_close(&fixture);
     fixture.options.remote = (struct remote_options){0};
     static const char *const names[] = {"0", "1", "2", "3", "4"};
@@ -203,44 +158,38 @@ Test(losses, a_takeover_of_our_own_newer_state_that_stops_half_way)
         fixture_put(&fixture, names[i], i, MIB);
         fixture_close(&fixture);
     }
-    run("cp -a %s %s-old", fixture.path, fixture.path);
-    open_with(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, names[4], 4, MIB);
-    wait_published(&fixture);
+    shell("cp -a %1$s %1$s-old", fixture.path);
+    open_with("remote", GRACE_NS);
+    publish_file(names[4], 4, MIB);
     fixture_close(&fixture);
-    run("rm -rf %s && mv %s-old %1$s", fixture.path, fixture.path);
+    shell("rm -rf %1$s && mv %1$s-old %1$s", fixture.path);
     fixture_lose_power(&fixture);
-    run("chattr +i $(ls %s/journal/* | tail -1)", fixture.path, "");
-    choose_remote(&fixture, "remote", GRACE_NS);
+    shell("chattr +i $(ls %s/journal/* | tail -1)", fixture.path);
+    choose_remote("remote", GRACE_NS);
     log_set_level(LOG_LEVEL_ERROR);
     cr_expect_lt(fixture_open_only(&fixture), 0);
-    run("chattr -i $(ls %s/journal/* | tail -1)", fixture.path, "");
-    open_with(&fixture, "remote", GRACE_NS);
+    shell("chattr -i $(ls %s/journal/* | tail -1)", fixture.path);
+    open_with("remote", GRACE_NS);
     for (unsigned i = 0; i < ARRAY_LEN(names); i++)
         fixture_expect(&fixture, names[i], i, MIB);
-    remove_with_remotes(&fixture);
 }
 
 Test(losses, what_lies_only_there_is_not_forgotten)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
-    cr_assert_gt(evict_all(&fixture), 0);
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, MIB);
+    cr_assert_gt(fixture_evict(&fixture), 0);
     fixture_close(&fixture);
-    choose_remote(&fixture, "other",
-                  GRACE_NS); /* or the same, where what should be mounted is not */
+    choose_remote("other", GRACE_NS); /* or the same, where what should be mounted is not */
     assert_i64(fixture_open_only(&fixture), -ESTALE);
     cr_expect_not_null(strstr(fixture.text, "takeover"), "%s", fixture.text);
-    open_with(&fixture, "remote", GRACE_NS);
+    open_with("remote", GRACE_NS);
     fixture_expect(&fixture, "a", 1, MIB);
     fixture_close(&fixture);
-    choose_remote(&fixture, "other", GRACE_NS);
+    choose_remote("other", GRACE_NS);
     fixture.options.remote.takeover = true;
     assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
     fixture_start(&fixture);
-    remove_with_remotes(&fixture);
 }
 
 /* --- a new view, which knows of no suspicion ---------------------------------------------------
@@ -260,65 +209,53 @@ static int hold_listing(const char *op, const char *object, void *arg)
 /* The only copy of "a" is missing, the view is lost, and gc is far away. */
 Test(losses, nothing_counts_as_published_before_a_new_view_was_compared, .timeout = 120)
 {
-    struct store_fixture fixture;
     struct store_unsafe unsafe;
-    _Atomic int result = 1;
-    uint64_t ticket;
-    make_with_remote(&fixture, "remote", LONG_GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
-    cr_assert_gt(evict_all(&fixture), 0);
-    uint64_t pack = remote_pack(&fixture);
-    lose_a_pack(&fixture);
+    struct remote_wait wait;
+    open_with("remote", LONG_GRACE_NS);
+    publish_file("a", 1, MIB);
+    cr_assert_gt(fixture_evict(&fixture), 0);
+    uint64_t pack = remote_pack();
+    lose_a_pack();
     fixture_close(&fixture);
     fixture_delete(&fixture, "view");
-    choose_remote(&fixture, "remote", LONG_GRACE_NS);
+    choose_faulty_remote("remote", LONG_GRACE_NS, hold_listing);
     atomic_store(&may_list, false);
-    fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, hold_listing, NULL);
     fixture_open(&fixture);
     struct remote *remote = fixture.store->remote;
-    store_wait_remote(fixture.store, horizon_reached(store_commit(fixture.store)->horizon),
-                      note_result, &result, &ticket);
+    begin_wait(&wait, horizon_reached(store_commit(fixture.store)->horizon));
     pause_ms(500);
-    expect_i64(atomic_load(&result), 1, "nobody knows yet");
+    expect_i64(atomic_load(&wait.result), 1, "nobody knows yet");
     cr_expect_not(remote_is_bad_pack(remote, pack));
     atomic_store(&may_list, true);
-    for (int i = 0; i < 6000 && atomic_load(&result) == 1; i++)
-        pause_ms(5);
-    expect_i64(atomic_load(&result), 0);
+    expect_end_of_wait(&wait, 0);
     cr_expect(remote_is_bad_pack(remote, pack));
     assert_i64(store_remote_damaged(fixture.store, fixture_lookup(&fixture, "a"), &unsafe), 0);
     expect_u64(unsafe.lost_bytes, MIB);
-    remove_with_remotes(&fixture);
 }
 
 /* What a round found out is in the view's files, and not only in its log. */
 Test(losses, the_power_fails_and_a_pack_stays_suspect, .timeout = 120)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", LONG_GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
-    cr_assert_gt(evict_all(&fixture), 0);
+    open_with("remote", LONG_GRACE_NS);
+    publish_file("a", 1, MIB);
+    cr_assert_gt(fixture_evict(&fixture), 0);
     fixture_close(&fixture);
     fixture_lose_power(&fixture); /* nor has memory any of it */
-    open_with(&fixture, "remote", LONG_GRACE_NS);
-    uint64_t pack = remote_pack(&fixture);
-    lose_a_pack(&fixture);
+    open_with("remote", LONG_GRACE_NS);
+    uint64_t pack = remote_pack();
+    lose_a_pack();
     remote_note_bad_pack(fixture.store->remote, pack, -ENOENT);
     for (int i = 0; i < 6000 && view_remote(fixture.store->local.view).suspect_packs == 0; i++)
         pause_ms(5);
-    wait_published(&fixture); /* the round is over */
-    save_view(&fixture);
+    wait_published(); /* the round is over */
+    save_view();
     fixture_close(&fixture);
-    restore_view(&fixture);
-    run("truncate -s 0 %s/view/*.log", fixture.path, "");
-    choose_remote(&fixture, "remote", LONG_GRACE_NS);
-    assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
+    restore_view();
+    shell("truncate -s 0 %s/view/*.log", fixture.path);
+    open_only_with("remote", LONG_GRACE_NS);
     cr_expect(remote_is_bad_pack(fixture.store->remote, pack));
     expect_u64(view_remote(fixture.store->local.view).suspect_packs, 1);
     fixture_start(&fixture);
-    remove_with_remotes(&fixture);
 }
 
 /* --- one object that cannot be looked at ------------------------------------------------------ */
@@ -334,14 +271,6 @@ static int deny(const char *op, const char *object, void *arg)
     return strcmp(object, locked) == 0 ? -EACCES : 0;
 }
 
-/* The packs of two files, the first file's first. */
-static int take_two_packs(const struct view_remote_pack *pack, void *arg)
-{
-    uint64_t *packs = arg;
-    packs[packs[0] ? 1 : 0] = pack->pack;
-    return 0;
-}
-
 static bool await_looked_at(struct remote *remote, uint64_t pack)
 {
     for (int i = 0; i < 6000 && remote_is_noted_pack(remote, pack); i++)
@@ -352,20 +281,14 @@ static bool await_looked_at(struct remote *remote, uint64_t pack)
 /* An object whose permissions were lost, say: the others are written anew all the same. */
 Test(losses, an_object_that_is_denied_keeps_no_other_from_being_repaired, .timeout = 120)
 {
-    struct store_fixture fixture;
-    uint64_t packs[2] = {0};
+    uint64_t packs[2];
     char object[32];
-    fixture_make(&fixture);
-    choose_remote(&fixture, "remote", LONG_GRACE_NS);
-    fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, deny, NULL);
+    choose_faulty_remote("remote", LONG_GRACE_NS, deny);
     fixture_open(&fixture);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
-    fixture_put(&fixture, "b", 2, MIB);
-    wait_published(&fixture);
+    publish_file("a", 1, MIB);
+    publish_file("b", 2, MIB);
     struct remote *remote = fixture.store->remote;
-    assert_i64(view_remote_packs(fixture.store->local.view, take_two_packs, packs), 0);
-    cr_assert_neq(packs[1], 0);
+    find_two_packs(packs);
     atomic_store(&locked_pack, packs[0]);
     pack_object_name(packs[1], object);
     assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
@@ -378,56 +301,46 @@ Test(losses, an_object_that_is_denied_keeps_no_other_from_being_repaired, .timeo
     atomic_store(&locked_pack, 0);
     remote->maintenance->repair_at = 0;
     cr_expect(await_looked_at(remote, packs[0]));
-    wait_published(&fixture);
-    expect_u64(scrub_remote(&fixture).counts.found, 0);
-    remove_with_remotes(&fixture);
+    wait_published();
+    expect_u64(scrub_remote().counts.found, 0);
 }
 
 /* --- what leaves NVMe ------------------------------------------------------------------------- */
 
 Test(losses, the_last_copy_stays)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, MIB);
-    wait_published(&fixture);
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, MIB);
     struct remote *remote = fixture.store->remote;
-    uint64_t pack = remote_pack(&fixture);
+    uint64_t pack = remote_pack();
     remote->maintenance->repair_at = INT64_MAX;
     remote_note_bad_pack(remote, pack, -EBADMSG);
-    expect_u64(evict_all(&fixture), 0, "the remote's copy is known to be bad");
+    expect_u64(fixture_evict(&fixture), 0, "the remote's copy is known to be bad");
     remote->maintenance->repair_at = 0;
-    wait_published(&fixture);
+    wait_published();
     remote_give_up(remote);
-    expect_u64(evict_all(&fixture), 0, "another writer may delete it there");
-    remove_with_remotes(&fixture);
+    expect_u64(fixture_evict(&fixture), 0, "another writer may delete it there");
 }
 
 Test(losses, a_pack_that_is_being_emptied_is_waited_for)
 {
-    struct store_fixture fixture;
     uint64_t pack = 0;
-    fixture_make(&fixture);
     fixture_open(&fixture);
     fixture_put(&fixture, "a", 1, MIB);
     fixture_wait(&fixture);
-    fixture_close(&fixture);
-    choose_remote(&fixture, "remote", GRACE_NS);
-    assert_i64(fixture_open_only(&fixture), 0, "%s", fixture.text);
+    open_only_with("remote", GRACE_NS);
     assert_i64(view_packs(fixture.store->local.view, take_local_pack, &pack), 0);
     cr_assert(packs_begin_drop(store_commit(fixture.store)->packs, pack));
     fixture_start(&fixture);
     (void)usleep(1500000);
     expect_u64(horizon_published(store_commit(fixture.store)->horizon), 0);
     packs_end_drop(store_commit(fixture.store)->packs, pack);
-    wait_published(&fixture);
-    remove_with_remotes(&fixture);
+    wait_published();
 }
 
 Test(losses, who_waits_for_a_pack_that_is_being_emptied_ends_with_the_store, .timeout = 60)
 {
-    struct store_fixture fixture;
-    make_with_remote(&fixture, "remote", GRACE_NS);
+    open_with("remote", GRACE_NS);
     assert_i64((int)packs_begin_drop(store_commit(fixture.store)->packs, 42), 1);
     fixture_put(&fixture, "a", 1, MIB);
     fixture_wait(&fixture);
@@ -435,17 +348,16 @@ Test(losses, who_waits_for_a_pack_that_is_being_emptied_ends_with_the_store, .ti
         packs_end_drop(store_commit(fixture.store)->packs, 43);
         (void)usleep(1000);
     }
-    remove_with_remotes(&fixture);
 }
 
 /* --- what 0.2.0 gave up -------------------------------------------------------------------------
  */
 
 /* Its view: the pack was missing for a moment, and its chunks have no place any more. */
-static void give_up_pack(struct store_fixture *fixture, uint64_t pack)
+static void give_up_pack(uint64_t pack)
 {
     struct txn txn;
-    txn_begin(&txn, fixture->store->local.view);
+    txn_begin(&txn, fixture.store->local.view);
     assert_i64(remote_pack_forget_placed(&txn, pack), 0);
     remote_pack_leave_count(&txn);
     txn.remote_pack.pub.gone = txn.remote_pack_dirty = true;
@@ -454,70 +366,53 @@ static void give_up_pack(struct store_fixture *fixture, uint64_t pack)
     txn_end(&txn);
 }
 
-static void publish_name(struct store_fixture *fixture, const char *name)
-{
-    fixture_put(fixture, name, 9, 100);
-    fixture_wait(fixture);
-    while (horizon_published(store_commit(fixture->store)->horizon) <
-           horizon_reached(store_commit(fixture->store)->horizon))
-        (void)usleep(5000);
-}
-
 /* The object may be the only copy: no gc deletes it, and its chunks have their places again. */
 Test(losses, a_pack_that_was_given_up_comes_back, .timeout = 120)
 {
-    struct store_fixture fixture;
     unsigned lines;
     uint64_t len;
     char object[32];
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, 3 * MIB);
-    wait_published(&fixture);
-    uint64_t pack = remote_pack(&fixture);
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, 3 * MIB);
+    uint64_t pack = remote_pack();
     fixture_close(&fixture);
     fixture_lose_power(&fixture);
-    open_with(&fixture, "remote", GRACE_NS);
-    cr_assert_gt(evict_all(&fixture), 0);
-    give_up_pack(&fixture, pack);
-    publish_name(&fixture, "b");
-    publish_name(&fixture, "c");
+    open_with("remote", GRACE_NS);
+    cr_assert_gt(fixture_evict(&fixture), 0);
+    give_up_pack(pack);
+    for (int i = 0; i < 2; i++) {
+        fixture_put(&fixture, i ? "c" : "b", 9, 100);
+        fixture_wait_head(&fixture);
+    }
     struct remote *remote = fixture.store->remote;
     cr_assert_gt(remote_damaged_chunks(remote), 0);
     (void)usleep(300000);
-    assert_i64(gc(&fixture, true, &lines), 0);
-    assert_i64(gc(&fixture, false, &lines), 0);
+    assert_i64(gc(true, &lines), 0);
+    assert_i64(gc(false, &lines), 0);
     pack_object_name(pack, object);
     assert_i64(remote->tier->ops->stat(remote->tier, object, &len), 0);
-    wait_published(&fixture);
+    wait_published();
     fixture_expect(&fixture, "a", 1, 3 * MIB);
-    expect_u64(scrub_remote(&fixture).counts.found, 0);
+    expect_u64(scrub_remote().counts.found, 0);
     fixture_close(&fixture);
     fixture_delete(&fixture, "view");
     fixture_delete(&fixture, "packs");
-    open_with(&fixture, "remote", GRACE_NS);
+    open_with("remote", GRACE_NS);
     fixture_expect(&fixture, "a", 1, 3 * MIB);
-    remove_with_remotes(&fixture);
 }
 
 /* --- a writer that was away for longer than the grace ----------------------------------------- */
 
 Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
 {
-    struct store_fixture fixture;
     char object[32];
-    uint64_t ticket;
-    _Atomic int result = 1;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, 40000);
-    wait_published(&fixture);
+    struct remote_wait wait;
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, 40000);
     struct remote *remote = fixture.store->remote;
     /* Its successor published, and deleted the heads that were old. */
-    struct head *theirs = xmalloc(sizeof *theirs);
-    assert_i64(local_head_read(store_commit(fixture.store)->local, theirs), 0);
-    uint64_t ours = theirs->number;
-    theirs->number += 5;
-    theirs->epoch++;
-    theirs->store[0] ^= 1;
+    struct head *theirs = make_their_head(5);
+    uint64_t ours = theirs->number - 5;
     uint8_t *bytes = aligned_alloc(4096, 4 * 4096);
     memset(bytes, 0, 4 * 4096);
     size_t len = head_encode(theirs, bytes);
@@ -528,17 +423,11 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
         assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
     }
     fixture_put(&fixture, "b", 2, 40000);
-    store_wait_remote(fixture.store, history_newest(store_commit(fixture.store)->history),
-                      note_result, &result, &ticket);
-    for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
-        (void)usleep(5000);
-    expect_i64(atomic_load(&result), -ESHUTDOWN, "it was replaced");
-    struct remote_status status;
-    store_remote_status(fixture.store, &status);
-    expect_u64(status.state, REMOTE_FENCED);
+    begin_wait(&wait, history_newest(store_commit(fixture.store)->history));
+    expect_end_of_wait(&wait, -ESHUTDOWN);
+    expect_u64(fixture_remote_state(&fixture), REMOTE_FENCED);
     free(bytes);
     free(theirs);
-    remove_with_remotes(&fixture);
 }
 
 /* --- a remote that turns out to be another's -------------------------------------------------- */
@@ -555,21 +444,16 @@ static int answer(const char *op, const char *object, void *arg)
 
 Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
 {
-    struct store_fixture fixture;
-    _Atomic int result = 1;
-    uint64_t ticket;
-    make_with_remote(&fixture, "remote", GRACE_NS);
-    fixture_put(&fixture, "a", 1, 40000);
-    wait_published(&fixture);
+    struct remote_wait wait;
+    open_with("remote", GRACE_NS);
+    publish_file("a", 1, 40000);
     fixture_close(&fixture);
-    run("rm -rf %s-remote/* %s-remote/.[a-z]*", fixture.path, fixture.path);
-    choose_remote(&fixture, "remote", GRACE_NS);
+    shell("rm -rf %1$s-remote/* %1$s-remote/.[a-z]*", fixture.path);
+    choose_faulty_remote("remote", GRACE_NS, answer);
     atomic_store(&reach, -EHOSTUNREACH);
-    fixture.options.remote.tier = fault_tier_new(fixture.options.remote.tier, answer, NULL);
     fixture_open(&fixture);
     fixture_put(&fixture, "b", 2, 40000);
-    store_wait_remote(fixture.store, history_newest(store_commit(fixture.store)->history),
-                      note_result, &result, &ticket);
+    begin_wait(&wait, history_newest(store_commit(fixture.store)->history));
     /* Another store's prefix is there, once it can be reached. */
     struct prefix_info info = {.version = PREFIX_INFO_VERSION, .history = "another"};
     uint8_t bytes[PREFIX_INFO_LEN];
@@ -578,9 +462,6 @@ Test(losses, nobody_waits_for_a_remote_that_is_refused, .timeout = 600)
     (void)snprintf(file, sizeof file, "%s-remote/cairn", fixture.path);
     assert_i64(io_write_file_durable(file, bytes, sizeof bytes), 0);
     atomic_store(&reach, 0);
-    for (int i = 0; i < 24000 && atomic_load(&result) == 1; i++)
-        (void)usleep(5000);
-    expect_i64(atomic_load(&result), -ESHUTDOWN);
+    expect_end_of_wait(&wait, -ESHUTDOWN);
     fixture_expect(&fixture, "b", 2, 40000);
-    remove_with_remotes(&fixture);
 }

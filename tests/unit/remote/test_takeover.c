@@ -6,10 +6,11 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "../expect.h"
+#include "../fixtures/store_fixture.h"
+#include "../shell.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "remote_fixture.h"
+#include "remote/maintenance_internal.h"
 
 /* One store and its way to the remote, on which heads/ can be made to fail or to be late. */
 struct node {
@@ -116,26 +117,19 @@ static int hooked_get_range(struct tier *tier, const char *object, uint64_t offs
 
 static void choose(struct node *node, bool hooked)
 {
-    char *text = NULL;
-    struct remote_options *options = &node->fixture.options.remote;
-    *options = (struct remote_options){.name = prefix,
-                                       .holder = "test",
-                                       .upload_threads = 2,
-                                       .lease_ns = 10000000000ll,
-                                       .gc_grace_ns = 3600000000000ll};
-    assert_i64(dir_tier_open(&(struct dir_options){.path = prefix}, &options->tier, &text), 0, "%s",
-               text ? text : "");
+    fixture_use_remote(&node->fixture, prefix);
     if (!hooked)
         return;
+    struct tier *tier = node->fixture.options.remote.tier;
     node_of = node;
     node->puts = 0;
-    node->real = options->tier->ops;
+    node->real = tier->ops;
     node->ops = *node->real;
     node->ops.put_new = hooked_put_new;
     node->ops.list = hooked_list;
     node->ops.stat = hooked_stat;
     node->ops.get_range = hooked_get_range;
-    options->tier->ops = &node->ops;
+    tier->ops = &node->ops;
 }
 
 static void open_on(struct node *node)
@@ -163,21 +157,21 @@ static void done(struct node *a, struct node *b)
     fixture_remove(&a->fixture);
     if (b)
         fixture_remove(&b->fixture);
-    run("rm -rf %s", prefix, "");
+    shell("rm -rf %1$s", prefix);
     *prefix = 0;
 }
 
 static void publish(struct node *node, const char *name, unsigned number)
 {
     fixture_put(&node->fixture, name, number, MIB);
-    wait_published(&node->fixture);
+    fixture_wait_published(&node->fixture);
 }
 
 static void wait_fenced(struct node *node)
 {
-    for (int i = 0; i < 6000 && state_of(&node->fixture) != REMOTE_FENCED; i++)
+    for (int i = 0; i < 6000 && fixture_remote_state(&node->fixture) != REMOTE_FENCED; i++)
         (void)usleep(5000);
-    assert_u64(state_of(&node->fixture), REMOTE_FENCED);
+    assert_u64(fixture_remote_state(&node->fixture), REMOTE_FENCED);
 }
 
 /* Both have the first file; b claimed the prefix last. */
@@ -251,13 +245,13 @@ Test(takeover, is_not_seen_where_an_answer_was_wrong, .timeout = 600)
         a.answer_lost = a.puts + 1;
         publish(&a, names[i], 3 + (unsigned)i);
         expect_i64(a.wrong_answers, 0);
-        cr_expect_neq(state_of(&a.fixture), REMOTE_FENCED);
+        cr_expect_neq(fixture_remote_state(&a.fixture), REMOTE_FENCED);
     }
     a.foreign_answers = 1;
     a.answer_lost = a.puts + 1;
     publish(&a, "4", 6);
     expect_i64(a.foreign_answers, 0);
-    cr_expect_neq(state_of(&a.fixture), REMOTE_FENCED);
+    cr_expect_neq(fixture_remote_state(&a.fixture), REMOTE_FENCED);
     publish(&a, "newer", 2);
     fixture_close(&a.fixture);
     expect_only_as(&a, NULL);
@@ -288,7 +282,7 @@ Test(takeover, does_not_take_old_heads_for_its_next_ones, .timeout = 600)
     cr_expect_lt(horizon_published(store_commit(store)->horizon),
                  horizon_reached(store_commit(store)->horizon));
     a.hidden[0] = '\0';
-    wait_published(&a.fixture);
+    fixture_wait_published(&a.fixture);
     fixture_close(&a.fixture);
     expect_only_as(&a, NULL);
 }
@@ -334,14 +328,14 @@ Test(takeover, of_a_newer_state_is_judged_again, .timeout = 600)
         fixture_wait(&b.fixture);
     }
     open_on(&a);
-    wait_published(&a.fixture);
+    fixture_wait_published(&a.fixture);
     publisher = &a;
     b.before_put = publish_in_between;
     b.is_away = false;
     wait_fenced(&b);
     cr_expect_null(b.before_put);
     publish(&a, "after", 5);
-    cr_expect_neq(state_of(&a.fixture), REMOTE_FENCED);
+    cr_expect_neq(fixture_remote_state(&a.fixture), REMOTE_FENCED);
     fixture_close(&b.fixture);
     fixture_close(&a.fixture);
     expect_only_as(&a, &b);
@@ -360,7 +354,7 @@ Test(takeover, that_is_not_claimed_yet_has_a_holder, .timeout = 600)
     struct node a, b;
     make_two(&a, &b);
     open_on(&a);
-    wait_published(&a.fixture);
+    fixture_wait_published(&a.fixture);
     fixture_close(&a.fixture);
     choose(&b, true);
     b.put_fails = 2;
@@ -485,14 +479,14 @@ Test(takeover, that_was_broken_off_is_cleaned_up_before_it_is_judged, .timeout =
     fixture_make(&b.fixture);
     read_on(&b);
     fixture_close(&b.fixture);
-    run("cp %s/head %1$s-head && cp -a %1$s/journal %1$s-journal", b.fixture.path, "");
+    shell("cp %1$s/head %1$s-head && cp -a %1$s/journal %1$s-journal", b.fixture.path);
     publish(&a, "newer", 2);
     fixture_close(&a.fixture);
     read_on(&b);
     fixture_close(&b.fixture);
-    run("mv %s-head %1$s/head && rm -r %1$s/journal && mv %1$s-journal %1$s/journal && touch "
-        "%1$s/adopting",
-        b.fixture.path, "");
+    shell("mv %1$s-head %1$s/head && rm -r %1$s/journal && mv %1$s-journal %1$s/journal && touch "
+          "%1$s/adopting",
+          b.fixture.path);
     open_on(&b);
     fixture_expect(&b.fixture, "newer", 2, MIB);
     fixture_close(&b.fixture);
@@ -502,10 +496,7 @@ Test(takeover, that_was_broken_off_is_cleaned_up_before_it_is_judged, .timeout =
 static void publish_and_stage(struct store_fixture *fixture)
 {
     fixture_put(fixture, "published", 2, MIB);
-    fixture_wait(fixture);
-    while (horizon_published(store_commit(fixture->store)->horizon) <
-           horizon_reached(store_commit(fixture->store)->horizon))
-        (void)usleep(5000);
+    fixture_wait_head(fixture);
     fixture_put(fixture, "staged", 3, MIB);
 }
 
@@ -517,17 +508,17 @@ Test(takeover, does_not_cost_what_is_staged, .timeout = 600)
     make(&a);
     publish(&a, "0", 0);
     fixture_close(&a.fixture);
-    run("cp -a %s %1$s-old", a.fixture.path, "");
+    shell("cp -a %1$s %1$s-old", a.fixture.path);
     choose(&a, false);
     fixture_die_after(&a.fixture, publish_and_stage);
     a.fixture.options.remote.tier->ops->close(
         a.fixture.options.remote.tier); /* the process that died had its own */
-    run("cp -a %s %1$s-new && rm -rf %1$s/journal %1$s/head %1$s/view", a.fixture.path, "");
-    run("cp -a %s-old/journal %1$s-old/head %1$s/", a.fixture.path, "");
+    shell("cp -a %1$s %1$s-new && rm -rf %1$s/journal %1$s/head %1$s/view", a.fixture.path);
+    shell("cp -a %1$s-old/journal %1$s-old/head %1$s/", a.fixture.path);
     choose(&a, false);
     expect_i64(fixture_open_only(&a.fixture), -EUCLEAN);
     /* In the same directory: another one would be a copy, to which the stage does not belong. */
-    run("rm -rf %s/* %1$s-old && cp -a %1$s-new/. %1$s && rm -rf %1$s-new", a.fixture.path, "");
+    shell("rm -rf %1$s/* %1$s-old && cp -a %1$s-new/. %1$s && rm -rf %1$s-new", a.fixture.path);
     open_on(&a);
     fixture_expect(&a.fixture, "published", 2, MIB);
     fixture_expect(&a.fixture, "staged", 3, MIB);
