@@ -71,6 +71,10 @@ void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *na
 void add_rename_at(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
                    uint64_t parent2, const char *name2, uint64_t ino2, uint32_t flags,
                    uint64_t cookie, uint64_t cookie2);
+/* Not a file with content. `target`: of a symbolic link; NULL: of none. */
+void add_make(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
+              struct attrs attrs, const char *target);
+void add_xattr(struct fixture *f, uint64_t ino, const char *name, const char *value);
 struct attrs file_attrs(uint64_t size);
 void add_seal(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, uint64_t size,
               const struct extent *extents, uint32_t count);

@@ -2,15 +2,34 @@
 /* The view and the remote of remote_fixture.h. */
 #include "remote_fixture.h"
 #include "view/apply.h"
+#include "view/db.h"
 #include "../expect.h"
 
 struct fixture f;
 struct test_remote remote;
 
+void begin_view(void)
+{
+    fixture_open(&f);
+}
+
+void end_view(void)
+{
+    expect_check_ok(f.view);
+    expect_replay_same(&f);
+    fixture_close(&f);
+}
+
 void begin_remote(void)
 {
     fixture_open(&f);
     remote = (struct test_remote){0};
+}
+
+void begin_tracking(void)
+{
+    begin_remote();
+    assert_i64(view_track(f.view), 0);
 }
 
 void end_remote(void)
@@ -64,6 +83,21 @@ static void place_as(uint8_t encoding, uint64_t pack, const uint32_t *ids, uint3
 void place(uint64_t pack, const uint32_t *ids, uint32_t count)
 {
     place_as(ENCODING_LZ4, pack, ids, count);
+}
+
+void raw_put(const struct key *key, const void *value, size_t len)
+{
+    char *message = NULL;
+    rocksdb_put(f.view->db, f.view->write, (const char *)key->bytes, key->len, value, len,
+                &message);
+    cr_assert_null(message);
+}
+
+void raw_delete(const struct key *key)
+{
+    char *message = NULL;
+    rocksdb_delete(f.view->db, f.view->write, (const char *)key->bytes, key->len, &message);
+    cr_assert_null(message);
 }
 
 uint64_t remote_pack_of(struct view *view, uint32_t id)
@@ -127,16 +161,29 @@ void follow_newest(struct view *view, bool by_all)
     view_follow_done(follow);
 }
 
-void expect_adopted(void (*look)(struct view *view))
+struct view *open_peer(const char *suffix, char **ret_path)
 {
-    char *path = xasprintf("%s.adopted", f.path);
-    struct view *view;
-    open_adopted(&remote, path, &view);
-    expect_check_ok(view);
-    look(view);
-    view_close(view);
+    struct view *peer;
+    *ret_path = xasprintf("%s.%s", f.path, suffix);
+    open_adopted(&remote, *ret_path, &peer);
+    return peer;
+}
+
+void close_peer(struct view *peer, char *path)
+{
+    expect_check_ok(peer);
+    view_close(peer);
     remove_tree(path);
     free(path);
+}
+
+void expect_adopted(void (*look)(struct view *view))
+{
+    char *path;
+    struct view *peer = open_peer("adopted", &path);
+    expect_check_ok(peer);
+    look(peer);
+    close_peer(peer, path);
 }
 
 static void look_same(struct view *view)
@@ -157,8 +204,7 @@ void begin_full_remote(void)
     struct extent e[6];
     for (uint32_t i = 0; i < 6; i++)
         e[i] = chunk_extent(i * MIB, MIB, 1 + i, 0);
-    begin_remote();
-    assert_i64(view_track(f.view), 0);
+    begin_tracking();
     add_pack(&f, 10, (const uint32_t[]){1, 2, 3, 4, 5, 6, 7}, 7);
     add_dir(&f, 2, ROOT_INO, "dir");
     add_file(&f, 3, 2, "file", 0);
@@ -167,21 +213,8 @@ void begin_full_remote(void)
     add_seal_inline(&f, 4, 2, 0, 10, 0, "0123456789");
     add_file(&f, 5, 2, "orphan", 0);
     add_unlink(&f, 5, 2, "orphan", RECORD_ORPHAN);
-    add(&f, (struct record){.type = REC_SETXATTR,
-                            .ino = 3,
-                            .name = "user.x",
-                            .name_len = 6,
-                            .value = "v",
-                            .value_len = 1});
-    add(&f, (struct record){.type = REC_MAKE,
-                            .ino = 6,
-                            .parent = ROOT_INO,
-                            .cookie = f.seq + 1,
-                            .name = "link",
-                            .name_len = 4,
-                            .attrs = {.mode = S_IFLNK | 0777},
-                            .value = "target",
-                            .value_len = 6});
+    add_xattr(&f, 3, "user.x", "v");
+    add_make(&f, 6, ROOT_INO, "link", (struct attrs){.mode = S_IFLNK | 0777}, "target");
     apply_ok(&f);
     place_as(ENCODING_RAW, 100, (const uint32_t[]){1, 2, 3}, 3);
     place_as(ENCODING_RAW, 101, (const uint32_t[]){4, 5}, 2);

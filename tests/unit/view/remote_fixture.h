@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A view with a remote in memory to publish to, and shorthands for what lies there. */
+/* The view of a test, a remote in memory to publish it to, and shorthands for what lies there. */
 #pragma once
 
 #include "test_remote.h"
 
+struct key;
+
 extern struct fixture f;
 extern struct test_remote remote; /* of f.view */
 
+/* A view without a remote. In the end it must be sane, and follow from its history. */
+void begin_view(void);
+void end_view(void);
+
 void begin_remote(void); /* both are empty; the view does not track yet */
+void begin_tracking(void);
 /* Everything that a row can be; chunks 1 to 5 in the remote packs 100 and 101, 102 unreferenced, 6
  * missing. Tracks and is published. */
 void begin_full_remote(void);
@@ -30,6 +37,10 @@ void place(uint64_t pack, const uint32_t *ids, uint32_t count);
     add_pack(&f, pack, (const uint32_t[]){__VA_ARGS__},                                            \
              ARRAY_LEN(((const uint32_t[]){__VA_ARGS__})))
 
+/* Rows of the database, written behind the view's back. */
+void raw_put(const struct key *key, const void *value, size_t len);
+void raw_delete(const struct key *key);
+
 /* Pack of the chunk's place; 0: none. */
 uint64_t remote_pack_of(struct view *view, uint32_t id);
 struct view_remote_pack remote_pack(uint64_t id);
@@ -42,6 +53,9 @@ struct view_cut *cut_now(void);
 uint64_t publish(struct view_cut *cut, int64_t now);
 /* The view follows to the newest head of `remote`, by all rows, or by those of its newest run. */
 void follow_newest(struct view *view, bool by_all);
-/* Looks at a new view that is filled from the remote. */
+/* Another view, filled from the remote. */
+struct view *open_peer(const char *suffix, char **ret_path);
+void close_peer(struct view *peer, char *path);
+/* Looks at such a view. */
 void expect_adopted(void (*look)(struct view *view));
 void expect_same_adopted(void);

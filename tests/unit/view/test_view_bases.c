@@ -4,6 +4,8 @@
 #include "remote_fixture.h"
 #include "view/db.h"
 
+TestSuite(view_bases, .init = begin_tracking, .fini = end_remote);
+
 static int place_on(uint32_t id, unsigned depth, const uint32_t *bases, uint32_t count)
 {
     static uint64_t pack = 1000;
@@ -17,8 +19,6 @@ static int place_on(uint32_t id, unsigned depth, const uint32_t *bases, uint32_t
 
 static void begin_chain(void)
 {
-    begin_remote();
-    assert_i64(view_track(f.view), 0);
     PACK_OF(9, 1);
     PACK_OF(10, 2, 3, 4, 5);
     FILE_OF(2, "base", 1);
@@ -42,7 +42,6 @@ Test(view_bases, entries_that_rest_on_nothing_or_on_themselves_are_refused)
     expect_check_ok(f.view);
     assert_u64(remote_pack_of(f.view, 4), 0);
     assert_i64(PLACE_ON(2, 1, 1), 0, "as it was");
-    end_remote();
 }
 
 Test(view_bases, a_base_lives_as_long_as_what_rests_on_it)
@@ -63,15 +62,12 @@ Test(view_bases, a_base_lives_as_long_as_what_rests_on_it)
     expect_u64(view_remote(f.view).held_bytes, 0);
     (void)publish(cut_now(), 7);
     assert_i64(remote_pack(100).unreferenced, 7);
-    end_remote();
 }
 
 Test(view_bases, what_comes_back_without_its_base_is_sent_anew)
 {
     struct chunk_entry entries[] = {remote_entry_on(101, 2, 64, 1, (const uint32_t[]){1}, 1),
                                     remote_entry(101, 3, 2064)};
-    begin_remote();
-    assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2, 3);
     FILE_OF(2, "base", 1);
     FILE_OF(3, "rests", 2);
@@ -90,7 +86,6 @@ Test(view_bases, what_comes_back_without_its_base_is_sent_anew)
     apply_ok(&f);
     assert_u64(remote_pack_of(f.view, 2), 0);
     assert_u64(view_remote(f.view).pending_chunks, 1);
-    end_remote();
 }
 
 struct forging {
@@ -130,7 +125,6 @@ Test(view_bases, a_head_whose_chunks_rest_on_each_other_is_refused)
     view_close(view);
     remove_tree(path);
     free(path);
-    end_remote();
 }
 
 static void look_at_base(struct view *view)
@@ -148,23 +142,6 @@ Test(view_bases, a_head_that_says_all_names_bases_that_no_file_has)
     apply_ok(&f);
     (void)publish(cut_now(), 5);
     expect_adopted(look_at_base);
-    end_remote();
-}
-
-static struct view *open_bases_peer(char **ret_path)
-{
-    struct view *peer;
-    *ret_path = xasprintf("%s.peer", f.path);
-    open_adopted(&remote, *ret_path, &peer);
-    return peer;
-}
-
-static void close_bases_peer(struct view *peer, char *path)
-{
-    expect_check_ok(peer);
-    view_close(peer);
-    remove_tree(path);
-    free(path);
 }
 
 static void evict_pack(uint64_t pack)
@@ -188,7 +165,7 @@ Test(view_bases, what_is_moved_without_its_base_keeps_its_place_elsewhere)
     char *path;
     begin_chain();
     (void)publish(cut_now(), 5);
-    struct view *peer = open_bases_peer(&path);
+    struct view *peer = open_peer("peer", &path);
     evict_pack(9);
     evict_pack(10);
     apply_ok(&f);
@@ -197,8 +174,7 @@ Test(view_bases, what_is_moved_without_its_base_keeps_its_place_elsewhere)
     (void)publish(cut_now(), 6);
     follow_newest(peer, false);
     assert_u64(remote_pack_of(peer, 2), remote_pack_of(f.view, 2));
-    close_bases_peer(peer, path);
-    end_remote();
+    close_peer(peer, path);
 }
 
 /* Of two bases one is lost, and what rests on them lies here: it has no entry here any more. */
@@ -206,8 +182,6 @@ Test(view_bases, the_other_base_is_none_when_a_whole_head_does_not_name_it)
 {
     char *path;
     uint8_t buf[256];
-    begin_remote();
-    assert_i64(view_track(f.view), 0);
     PACK_OF(8, 6);
     PACK_OF(9, 1);
     PACK_OF(10, 2, 5);
@@ -222,7 +196,7 @@ Test(view_bases, the_other_base_is_none_when_a_whole_head_does_not_name_it)
     add_unlink(&f, 2, ROOT_INO, "base", 0);
     apply_ok(&f);
     (void)publish(cut_now(), 5);
-    struct view *peer = open_bases_peer(&path);
+    struct view *peer = open_peer("peer", &path);
     struct record fetched = {.type = REC_PACK,
                              .seq = view_state(peer).applied_seq,
                              .pack = 10,
@@ -238,8 +212,7 @@ Test(view_bases, the_other_base_is_none_when_a_whole_head_does_not_name_it)
     follow_newest(peer, false);
     assert_u64(remote_pack_of(peer, 2), 0);
     expect_base_goes(peer, 4);
-    close_bases_peer(peer, path);
-    end_remote();
+    close_peer(peer, path);
 }
 
 Test(view_bases, a_base_that_a_whole_head_does_not_name_is_none)
@@ -251,10 +224,9 @@ Test(view_bases, a_base_that_a_whole_head_does_not_name_is_none)
     FILE_OF(6, "beside", 5);
     apply_ok(&f);
     (void)publish(cut_now(), 5);
-    struct view *peer = open_bases_peer(&path);
+    struct view *peer = open_peer("peer", &path);
     expect_base_goes(peer, 3);
-    close_bases_peer(peer, path);
-    end_remote();
+    close_peer(peer, path);
 }
 
 /* --- what was deleted since the cut ----------------------------------------------------------- */
@@ -296,7 +268,6 @@ Test(view_bases, what_is_deleted_since_the_cut_is_a_base_for_several_threads_at_
     assert_i64(PLACE_ON(4, 1, 1), 0);
     (void)publish(cut, 5);
     expect_adopted(look_at_base);
-    end_remote();
 }
 
 /* --- what was deleted before ------------------------------------------------------------------ */
@@ -356,8 +327,6 @@ static uint64_t skipped_by_new_chunks(void)
 /* Else the time that a save takes grows with all that was deleted before it. */
 Test(view_bases, new_chunks_do_not_step_over_what_was_deleted)
 {
-    begin_remote();
-    assert_i64(view_track(f.view), 0);
     PACK_OF(9, 1);
     FILE_OF(2, "base", 1);
     apply_ok(&f);
@@ -369,5 +338,4 @@ Test(view_bases, new_chunks_do_not_step_over_what_was_deleted)
     cr_assert(skipped < FILES * EACH, "%llu deleted keys were stepped over",
               (unsigned long long)skipped);
     expect_check_ok(f.view);
-    end_remote();
 }

@@ -423,21 +423,17 @@ static void fetch_at_peer(void)
     compare(peer, &at_peer);
 }
 
-static void open_peer(const struct state *head)
+static void begin_peer(const struct state *head)
 {
-    peer_path = xasprintf("%s.peer", f.path);
-    open_adopted(&remote, peer_path, &peer);
+    peer = open_peer("peer", &peer_path);
     at_peer = *head;
     compare(peer, &at_peer);
 }
 
-static void close_peer(void)
+static void end_peer(void)
 {
-    if (!peer)
-        return;
-    view_close(peer);
-    remove_tree(peer_path);
-    free(peer_path);
+    if (peer)
+        close_peer(peer, peer_path);
     peer = NULL;
 }
 
@@ -450,9 +446,8 @@ static bool left_since(uint32_t id)
 
 static void adopt_aside(struct state *head)
 {
-    char *path = xasprintf("%s.adopted", f.path);
-    struct view *view;
-    open_adopted(&remote, path, &view);
+    char *path;
+    struct view *view = open_peer("adopted", &path);
     for (uint32_t i = 0; i < IDS; i++) {
         struct chunk_name name = chunk_of(i);
         struct chunk_entry entry;
@@ -466,9 +461,7 @@ static void adopt_aside(struct state *head)
         head->chunks[i].suspect = false;
     }
     compare(view, head);
-    view_close(view);
-    remove_tree(path);
-    free(path);
+    close_peer(view, path);
 }
 
 static struct view_cut *begin_cut(void)
@@ -512,9 +505,9 @@ static void end_cut(struct view_cut *cut)
     if (rnd(3) == 0)
         remote_merge(&remote, 1 + rnd(remote.count));
     if (!peer && rnd(3) == 0)
-        open_peer(&head);
+        begin_peer(&head);
     else if (peer && rnd(8) == 0)
-        close_peer();
+        end_peer();
 }
 
 static void step(struct view_cut **cut)
@@ -554,13 +547,12 @@ static void run(uint64_t seed, int steps)
     next_pack = 1;
     next_ino = 100;
     seeded = (struct seeded){seed};
-    begin_remote();
-    assert_i64(view_track(f.view), 0);
+    begin_tracking();
     for (int i = 0; i < steps; i++)
         step(&cut);
     if (cut)
         view_cut_close(cut);
-    close_peer();
+    end_peer();
     end_remote();
 }
 

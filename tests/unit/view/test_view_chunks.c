@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../expect.h"
-#include "helpers.h"
-
-static struct fixture f;
+#include "remote_fixture.h"
 
 static void setup(void)
 {
-    fixture_open(&f);
+    begin_view();
     add_file(&f, 10, ROOT_INO, "a", 0);
     add_file(&f, 11, ROOT_INO, "b", 0);
     apply_ok(&f);
 }
 
-static void teardown(void)
-{
-    expect_check_ok(f.view);
-    expect_replay_same(&f);
-    fixture_close(&f);
-}
-
-TestSuite(chunks, .init = setup, .fini = teardown);
+TestSuite(chunks, .init = setup, .fini = end_view);
 
 static struct view_pack pack_of(uint64_t pack)
 {

@@ -55,8 +55,7 @@ static void expect_names(struct view_cut *cut, uint64_t parent, const char *pref
 
 static void begin_tree(void)
 {
-    begin_remote();
-    assert_i64(view_track(f.view), 0);
+    begin_tracking();
     PACK_OF(10, 1, 2, 3, 4, 5, 6);
     add_dir(&f, 2, ROOT_INO, "run7");
     add_dir(&f, 3, 2, "step1");
@@ -68,9 +67,10 @@ static void begin_tree(void)
     apply_ok(&f);
 }
 
+TestSuite(view_cut_files, .init = begin_tree, .fini = end_remote);
+
 Test(view_cut_files, a_first_cut_has_all_files_and_a_later_one_what_changed)
 {
-    begin_tree();
     struct view_cut *cut = cut_now();
     struct listed all = changed(cut, 0);
     assert_u64(all.count, 2);
@@ -95,13 +95,11 @@ Test(view_cut_files, a_first_cut_has_all_files_and_a_later_one_what_changed)
     assert_u64(some.count, 1, "not what is gone, nor what came later");
     expect_u64(some.inos[0], 8);
     view_cut_close(cut);
-    end_remote();
 }
 
 Test(view_cut_files, names_and_paths_are_those_of_the_cut)
 {
     struct view_inode inode;
-    begin_tree();
     struct view_cut *cut = cut_now();
     add_rename(&f, 3, 2, "step1", ROOT_INO, "moved", 0, 0);
     add_dir(&f, 10, 2, "step10");
@@ -121,7 +119,6 @@ Test(view_cut_files, names_and_paths_are_those_of_the_cut)
     expect_names(cut, 3, "step", 0, "");
     expect_names(cut, 99, "", 0, "");
     view_cut_close(cut);
-    end_remote();
 }
 
 Test(view_cut_files, content_and_places_are_those_of_the_cut)
@@ -129,7 +126,6 @@ Test(view_cut_files, content_and_places_are_those_of_the_cut)
     struct chunk_name one = chunk_of(1), none = chunk_of(77);
     struct chunk_entry entry;
     struct listed listed = {0};
-    begin_tree();
     struct view_cut *cut = cut_now();
     add_seal(&f, 4, 3, 0, MIB, (struct extent[]){chunk_extent(0, MIB, 6, 0)}, 1);
     PACK_OF(11, 1);
@@ -144,5 +140,4 @@ Test(view_cut_files, content_and_places_are_those_of_the_cut)
     expect_i64(view_cut_chunk(cut, &none, &entry), -ENOENT);
     expect_i64(view_cut_content(cut, 99, note_chunk, &listed), -ENOENT);
     view_cut_close(cut);
-    end_remote();
 }

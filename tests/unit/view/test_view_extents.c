@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../expect.h"
-#include "helpers.h"
-
-static struct fixture f;
+#include "remote_fixture.h"
 
 static void setup(void)
 {
-    fixture_open(&f);
+    begin_view();
     add_file(&f, 10, ROOT_INO, "a", 0);
     apply_ok(&f);
 }
 
-static void teardown(void)
-{
-    expect_check_ok(f.view);
-    expect_replay_same(&f);
-    fixture_close(&f);
-}
-
-TestSuite(extents, .init = setup, .fini = teardown);
+TestSuite(extents, .init = setup, .fini = end_view);
 
 static void seal(uint64_t version, uint64_t keep, uint64_t size, const struct extent *extents,
                  uint32_t count)

@@ -116,12 +116,7 @@ static void random_make(uint64_t i)
     sizes[i] = 0;
     add_file(&f, inos[i], ROOT_INO, name_of(i), 0);
     if (rnd(3) == 0)
-        add(&f, (struct record){.type = REC_SETXATTR,
-                                .ino = inos[i],
-                                .name = "user.a",
-                                .name_len = 6,
-                                .value = "bc",
-                                .value_len = 2});
+        add_xattr(&f, inos[i], "user.a", "bc");
 }
 
 static void random_seal(uint64_t i)

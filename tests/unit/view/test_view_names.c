@@ -1,24 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../expect.h"
-#include "helpers.h"
+#include "remote_fixture.h"
 
 #include <stdio.h>
 
-static struct fixture f;
-
-static void setup(void)
-{
-    fixture_open(&f);
-}
-
-static void teardown(void)
-{
-    expect_check_ok(f.view);
-    expect_replay_same(&f);
-    fixture_close(&f);
-}
-
-TestSuite(names, .init = setup, .fini = teardown);
+TestSuite(names, .init = begin_view, .fini = end_view);
 
 Test(names, root_of_a_new_view)
 {
@@ -206,35 +192,11 @@ Test(names, links_special_files_and_xattrs)
 {
     struct attrs link = {.mode = S_IFLNK | 0777, .size = 6},
                  pipe = {.mode = S_IFIFO | 0600, .rdev = 3};
-    add(&f, (struct record){.type = REC_MAKE,
-                            .ino = 2,
-                            .parent = ROOT_INO,
-                            .cookie = 3,
-                            .name = "l",
-                            .name_len = 1,
-                            .attrs = link,
-                            .value = "target",
-                            .value_len = 6});
-    add(&f, (struct record){.type = REC_MAKE,
-                            .ino = 3,
-                            .parent = ROOT_INO,
-                            .cookie = 4,
-                            .name = "p",
-                            .name_len = 1,
-                            .attrs = pipe});
-    add(&f, (struct record){.type = REC_SETXATTR,
-                            .ino = 2,
-                            .name = "user.a/b",
-                            .name_len = 8,
-                            .value = "v",
-                            .value_len = 1});
-    add(&f, (struct record){.type = REC_SETXATTR, .ino = 3, .name = "user.x", .name_len = 6});
-    add(&f, (struct record){.type = REC_SETXATTR,
-                            .ino = 2,
-                            .name = "user.a/b",
-                            .name_len = 8,
-                            .value = "vv",
-                            .value_len = 2});
+    add_make(&f, 2, ROOT_INO, "l", link, "target");
+    add_make(&f, 3, ROOT_INO, "p", pipe, NULL);
+    add_xattr(&f, 2, "user.a/b", "v");
+    add_xattr(&f, 3, "user.x", "");
+    add_xattr(&f, 2, "user.a/b", "vv");
     apply_ok(&f);
     char buf[10];
     expect_i64(view_readlink(f.view, 2, buf, 10), 6);
@@ -340,7 +302,7 @@ Test(names, refused)
     apply_bad(&f);
     add(&f, (struct record){.type = REC_SETATTR, .ino = 99, .mask = ATTR_UID});
     apply_bad(&f);
-    add(&f, (struct record){.type = REC_SETXATTR, .ino = 99, .name = "user.x", .name_len = 6});
+    add_xattr(&f, 99, "user.x", "");
     apply_bad(&f);
 }
 

@@ -5,6 +5,8 @@
 #include "remote_fixture.h"
 #include "view/pack_list.h"
 
+TestSuite(pack_list, .init = begin_remote, .fini = end_remote);
+
 /* Chunk `id` under a name that begins as all others of these. */
 static struct chunk_name alike(uint32_t id)
 {
@@ -44,7 +46,6 @@ static void expect_packs(uint32_t first, uint32_t count, uint64_t pack)
 
 Test(pack_list, names_that_begin_alike_are_told_apart)
 {
-    fixture_open(&f);
     add_pack_alike(1, 10, 3);
     add_pack_alike(2, 20, 3);
     apply_ok(&f);
@@ -58,12 +59,10 @@ Test(pack_list, names_that_begin_alike_are_told_apart)
     apply_ok(&f);
     expect_packs(20, 3, 0);
     expect_replay_same(&f);
-    fixture_close(&f);
 }
 
 Test(pack_list, what_moved_stays_when_its_first_pack_goes)
 {
-    fixture_open(&f);
     add_pack_alike(1, 10, 4);
     apply_ok(&f);
     add_pack_alike(2, 10, 2);
@@ -74,12 +73,10 @@ Test(pack_list, what_moved_stays_when_its_first_pack_goes)
     apply_ok(&f);
     expect_packs(10, 2, 2);
     expect_packs(12, 2, 0);
-    fixture_close(&f);
 }
 
 Test(pack_list, packs_come_and_go_in_one_batch)
 {
-    fixture_open(&f);
     add_pack_alike(1, 10, 3);
     add_pack_alike(2, 11, 2);
     add_drop(&f, 1);
@@ -88,7 +85,6 @@ Test(pack_list, packs_come_and_go_in_one_batch)
     apply_ok(&f);
     expect_packs(10, 2, 0);
     expect_packs(12, 2, 3);
-    fixture_close(&f);
 }
 
 static void expect_bytes(const void *is, size_t len, const uint8_t *wanted, size_t wanted_len)
@@ -180,7 +176,6 @@ static uint64_t sum_of(uint64_t pack)
 
 Test(pack_list, remote_packs_whose_chunks_begin_alike)
 {
-    begin_remote();
     assert_i64(view_track(f.view), 0);
     place_alike(100, 10, 3);
     place_alike(101, 20, 2);
@@ -197,5 +192,4 @@ Test(pack_list, remote_packs_whose_chunks_begin_alike)
     give_up_pack(102);
     expect_u64(sum_of(101), 20 + 21);
     expect_check_ok(f.view);
-    end_remote();
 }

@@ -2,16 +2,16 @@
 /* What view_remote.h promises of tracking and of places in the remote, each by itself. */
 #include "../expect.h"
 #include "remote_fixture.h"
+#include "view/db.h"
 
 #include <stdio.h>
 
-#include "view/db.h"
+TestSuite(view_remote, .init = begin_remote, .fini = end_remote);
 
 /* A daemon is killed between the creation of a head and the note of it. Its head calls a pack
  * unreferenced; in the view, a file needs that pack again. */
 Test(view_remote, a_whole_run_follows_a_head_that_was_not_noted)
 {
-    begin_remote();
     assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1);
@@ -33,14 +33,12 @@ Test(view_remote, a_whole_run_follows_a_head_that_was_not_noted)
     (void)publish(cut_now(), 7);
     cr_assert(remote_pack_of(f.view, 1) == 100 && !view_remote(f.view).is_whole);
     expect_same_adopted();
-    end_remote();
 }
 
 /* --- tracking --------------------------------------------------------------------------------- */
 
 Test(view_remote, tracking_begins_with_everything_pending)
 {
-    begin_remote();
     FILE_OF(2, "a", 1, 2);
     PACK_OF(10, 1, 3);
     apply_ok(&f);
@@ -59,7 +57,6 @@ Test(view_remote, tracking_begins_with_everything_pending)
     fixture_reopen(&f);
     r = view_remote(f.view);
     cr_assert(r.tracks && r.is_whole && r.pending_chunks == 2 && r.pending_bytes == 1001);
-    end_remote();
 }
 
 /* What a crash leaves of a beginning: rows of chunks, some of which nothing refers to by now. */
@@ -68,19 +65,14 @@ static void leave_pending(uint32_t first, uint32_t count)
     for (uint32_t id = first; id < first + count; id++) {
         struct key key;
         uint8_t value[PENDING_UPLOAD_VALUE_LEN];
-        char *message = NULL;
         struct chunk_name name = chunk_of(id);
         key_of_name(&key, KEY_PENDING_UPLOAD, &name);
-        (void)pending_upload_encode(77, value);
-        rocksdb_put(f.view->db, f.view->write, (const char *)key.bytes, key.len,
-                    (const char *)value, sizeof value, &message);
-        cr_assert_null(message);
+        raw_put(&key, value, pending_upload_encode(77, value));
     }
 }
 
 Test(view_remote, tracking_that_was_cut_short_begins_again)
 {
-    begin_remote();
     FILE_OF(2, "a", 1, 2);
     PACK_OF(10, 1, 2);
     apply_ok(&f);
@@ -93,14 +85,12 @@ Test(view_remote, tracking_that_was_cut_short_begins_again)
     assert_i64(view_track(f.view), 0);
     assert_u64(view_remote(f.view).pending_chunks, 3);
     assert_u64(view_remote(f.view).pending_bytes, 2003);
-    end_remote();
 }
 
 /* More chunks than go into one write. */
 Test(view_remote, many_become_pending_in_steps)
 {
     enum { FILES = 1300, EACH = 16 };
-    begin_remote();
     for (uint32_t i = 0; i < FILES; i++) {
         uint32_t ids[EACH];
         char name[16];
@@ -118,12 +108,10 @@ Test(view_remote, many_become_pending_in_steps)
     assert_u64(view_remote(f.view).pending_chunks, FILES * EACH);
     fixture_reopen(&f);
     assert_u64(view_remote(f.view).pending_chunks, FILES * EACH);
-    end_remote();
 }
 
 Test(view_remote, pending_uploads_follow_references_and_local_places)
 {
-    begin_remote();
     assert_i64(view_track(f.view), 0);
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
@@ -142,12 +130,10 @@ Test(view_remote, pending_uploads_follow_references_and_local_places)
     add_unlink(&f, 2, ROOT_INO, "a", 0);
     apply_ok(&f);
     assert_u64(view_remote(f.view).pending_chunks, 1);
-    end_remote();
 }
 
 Test(view_remote, forgetting_the_remote_wants_everything_again)
 {
-    begin_remote();
     assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1, 2);
@@ -169,7 +155,6 @@ Test(view_remote, forgetting_the_remote_wants_everything_again)
     assert_u64(publish(c, 6), 0);
     assert_u64(remote.count, 1);
     expect_same_adopted();
-    end_remote();
 }
 
 /* --- places ----------------------------------------------------------------------------------- */
@@ -182,7 +167,6 @@ static void expect_pack_forgotten(uint64_t id)
 
 Test(view_remote, placed_chunks_have_their_place_there)
 {
-    begin_remote();
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1, 2);
     apply_ok(&f);
@@ -206,7 +190,6 @@ Test(view_remote, placed_chunks_have_their_place_there)
     apply_ok(&f);
     assert_u64(remote_pack(100).live_count, 1, "it lies in the remote already");
     assert_u64(view_remote(f.view).pending_chunks, 0);
-    end_remote();
 }
 
 static int count_pack(const struct view_remote_pack *pack, void *arg)
@@ -225,7 +208,6 @@ static int count_chunk(const struct chunk_entry *entry, bool is_needed, void *ar
 
 Test(view_remote, packs_and_their_chunks_are_listed)
 {
-    begin_remote();
     uint64_t sum = 0;
     struct view_remote_pack pack;
     assert_i64(view_track(f.view), 0);
@@ -246,13 +228,11 @@ Test(view_remote, packs_and_their_chunks_are_listed)
     assert_i64(view_remote_pack_chunks(f.view, 103, count_chunk, &sum), 0);
     assert_u64(sum, 0);
     assert_i64(view_remote_pack(f.view, 103, &pack), -ENOENT);
-    end_remote();
 }
 
 /* Chunk 1 lies here, too, and chunk 3 there alone. */
 static void make_suspect(void)
 {
-    begin_remote();
     PACK_OF(10, 1, 2);
     PACK_OF(11, 3);
     FILE_OF(2, "a", 1);
@@ -295,7 +275,6 @@ Test(view_remote, what_lies_in_a_suspect_pack_alone_keeps_its_place)
     cr_assert(r.suspect_packs == 0 && r.suspect_chunks == 0 && r.packs == 2);
     cr_assert(remote_pack_of(f.view, 1) == 101 && remote_pack_of(f.view, 3) == 100);
     expect_check_ok(f.view);
-    end_remote();
 }
 
 /* The same content again: it is not taken for stored. */
@@ -318,7 +297,6 @@ Test(view_remote, what_comes_here_of_a_suspect_pack_is_sent_anew)
     assert_i64(remote_pack(100).unreferenced, 7);
     assert_u64(view_remote(f.view).suspect_packs, 0);
     expect_same_adopted();
-    end_remote();
 }
 
 static int add_pending_name(const struct chunk_name *name, bool is_local, void *arg)
@@ -355,12 +333,10 @@ Test(view_remote, a_pack_that_was_given_up_returns)
     expect_check_ok(f.view);
     assert_u64(publish(cut_now(), 8), 0);
     expect_same_adopted();
-    end_remote();
 }
 
 Test(view_remote, gone_is_for_unreferenced_packs)
 {
-    begin_remote();
     PACK_OF(10, 1);
     FILE_OF(2, "a", 1);
     apply_ok(&f);
@@ -386,5 +362,4 @@ Test(view_remote, gone_is_for_unreferenced_packs)
     (void)publish(cut_now(), 7);
     assert_i64(remote_row(&remote, key.bytes, key.len, value), -1);
     expect_same_adopted();
-    end_remote();
 }

@@ -2,11 +2,11 @@
 /* Rows that no view wrote, crashes while a view is filled, and marks that are many. */
 #include "../expect.h"
 #include "remote_fixture.h"
+#include "view/db.h"
 
 #include <stdio.h>
 
 #include "../base/seeded.h"
-#include "view/db.h"
 
 /* --- the rows of a small remote --------------------------------------------------------------- */
 
@@ -35,6 +35,14 @@ static void keep_rows(void)
     assert_i64(remote_rows(&remote, keep_row, NULL), 0);
     assert_u64(row_count, 29);
 }
+
+static void begin_rows(void)
+{
+    begin_full_remote();
+    keep_rows();
+}
+
+TestSuite(view_adopt, .init = begin_rows, .fini = end_remote);
 
 static struct row *row_of(char type, size_t number)
 {
@@ -101,16 +109,11 @@ static void expect_bad(struct row *row, size_t at, uint8_t byte)
 
 Test(view_adopt, rows_as_they_are)
 {
-    begin_full_remote();
-    keep_rows();
     assert_i64(adopt_rows(&remote.state, expect_check_ok), 0);
-    end_remote();
 }
 
 Test(view_adopt, impossible_rows)
 {
-    begin_full_remote();
-    keep_rows();
     for (size_t i = 0; i < row_count; i++) {
         expect_bad(&rows[i], 0, VIEW_VALUE_VERSION + 1);
         rows[i].key_len++;
@@ -136,13 +139,10 @@ Test(view_adopt, impossible_rows)
     expect_bad(pack, 9, 2);               /* fewer chunks */
     expect_bad(pack, 13, 1);              /* unreferenced */
     expect_bad(row_of('I', 1), 72, 0xff); /* version */
-    end_remote();
 }
 
 Test(view_adopt, rows_in_another_order)
 {
-    begin_full_remote();
-    keep_rows();
     static struct row kept[ARRAY_LEN(rows)];
     memcpy(kept, rows, sizeof kept);
     for (size_t i = 1; i < row_count; i++) {
@@ -154,13 +154,10 @@ Test(view_adopt, rows_in_another_order)
         assert_i64(adopt_now(), -EUCLEAN, "twice");
         memcpy(rows, kept, sizeof kept);
     }
-    end_remote();
 }
 
 Test(view_adopt, rows_of_another_state)
 {
-    begin_full_remote();
-    keep_rows();
     struct view_state state = remote.state;
     state.files++;
     assert_i64(adopt_rows(&state, NULL), -EUCLEAN);
@@ -169,13 +166,10 @@ Test(view_adopt, rows_of_another_state)
     assert_i64(adopt_rows(&state, NULL), -EUCLEAN);
     row_of('I', 0)->key[8] = 200; /* no root */
     assert_i64(adopt_now(), -EUCLEAN);
-    end_remote();
 }
 
 Test(view_adopt, numbers_after_the_heads)
 {
-    begin_full_remote();
-    keep_rows();
     struct view_state old_inode = remote.state, old_entry = remote.state;
     old_inode.max_ino = 1;
     old_entry.applied_seq = 0;
@@ -183,13 +177,11 @@ Test(view_adopt, numbers_after_the_heads)
     expect_i64(adopt_rows(&old_entry, NULL), -EUCLEAN);
     max_id = 99;
     expect_i64(adopt_now(), -EUCLEAN, "pack");
-    end_remote();
 }
 
 Test(view_adopt, keys_of_other_types)
 {
     struct view_adoption *adoption;
-    begin_full_remote();
     for (int type = 0; type < 256; type++) {
         if (type && strchr("CDEHILNOQX", type))
             continue;
@@ -212,7 +204,6 @@ Test(view_adopt, keys_of_other_types)
         if (type > 'Z')
             type += 30;
     }
-    end_remote();
 }
 
 /* --- rows at random --------------------------------------------------------------------------- */
@@ -315,7 +306,6 @@ Test(view_adopt, changed_rows)
     struct seeded s = {7};
     const char *text = getenv("CAIRN_VIEW_ROUNDS");
     unsigned long rounds = text ? strtoul(text, NULL, 10) : 150, taken = 0;
-    begin_full_remote();
     for (unsigned long i = 0; i < rounds; i++) {
         keep_rows();
         for (uint64_t n = 1 + seeded_below(&s, 2); n > 0; n--)
@@ -325,7 +315,6 @@ Test(view_adopt, changed_rows)
         taken += r == 0;
     }
     cr_assert(taken > 0 && taken < rounds);
-    end_remote();
 }
 
 static void random_row(struct seeded *s, struct row *row)
@@ -345,7 +334,6 @@ Test(view_adopt, random_rows)
     struct seeded s = {8};
     struct view *view;
     struct view_adoption *adoption;
-    begin_full_remote();
     char *path = xasprintf("%s.random", f.path);
     open_view_at(path, &view);
     for (int round = 0; round < 2000; round++) {
@@ -362,7 +350,6 @@ Test(view_adopt, random_rows)
     view_close(view);
     remove_tree(path);
     free(path);
-    end_remote();
 }
 
 /* --- crashes ---------------------------------------------------------------------------------- */
@@ -370,8 +357,6 @@ Test(view_adopt, random_rows)
 Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
 {
     struct view_options options = {.cache_bytes = 48 * MIB, .create = true};
-    begin_full_remote();
-    keep_rows();
     for (size_t count = 0; count <= row_count; count++) {
         char *path = xasprintf("%s.part", f.path);
         struct view *view;
@@ -386,15 +371,13 @@ Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
         remove_tree(path);
         free(path);
     }
-    end_remote();
 }
 
 /* --- marks ------------------------------------------------------------------------------------ */
 
-Test(view_remote, many_marks_are_forgotten_in_parts)
+Test(view_adopt, many_marks_are_forgotten_in_parts)
 {
     uint64_t cut_seq;
-    begin_full_remote();
     for (uint64_t i = 0; i < 15000; i++) {
         char name[16];
         sprintf(name, "%lu", (unsigned long)i);
@@ -411,5 +394,4 @@ Test(view_remote, many_marks_are_forgotten_in_parts)
         assert_u64(cut_seq, ino == 5000 ? f.seq : 0);
     }
     expect_check_ok(f.view);
-    end_remote();
 }

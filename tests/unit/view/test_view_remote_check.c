@@ -2,23 +2,9 @@
 /* Tables of the remote that do not agree: view_check() reports each broken row. */
 #include "../expect.h"
 #include "remote_fixture.h"
-
 #include "view/db.h"
 
-static void raw_put(const struct key *key, const void *value, size_t len)
-{
-    char *message = NULL;
-    rocksdb_put(f.view->db, f.view->write, (const char *)key->bytes, key->len, value, len,
-                &message);
-    cr_assert_null(message);
-}
-
-static void raw_delete(const struct key *key)
-{
-    char *message = NULL;
-    rocksdb_delete(f.view->db, f.view->write, (const char *)key->bytes, key->len, &message);
-    cr_assert_null(message);
-}
+TestSuite(view_remote_check, .init = begin_full_remote, .fini = end_remote);
 
 static void note_line(const char *line, void *arg)
 {
@@ -141,9 +127,7 @@ static void break_packs_and_counters(void)
 
 Test(view_remote_check, each_broken_row_is_reported)
 {
-    begin_full_remote();
     assert_i64(check_count(f.view), 0);
     break_chunks();
     break_packs_and_counters();
-    end_remote();
 }

@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+TestSuite(view_remote_cut, .init = begin_remote, .fini = end_remote);
+
 static bool is_published(uint32_t id)
 {
     struct chunk_name name = chunk_of(id);
@@ -38,7 +40,6 @@ static int note_name(const struct chunk_entry *entry, void *arg)
 
 Test(view_remote_cut, pending_at_the_cut_whatever_comes_after)
 {
-    begin_remote();
     struct names names = {.stop = 3}, rest = {0}, error = {0};
     assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2, 3, 4);
@@ -60,7 +61,6 @@ Test(view_remote_cut, pending_at_the_cut_whatever_comes_after)
     assert_u64(error.count, 0);
     assert_u64(view_cut_state(c).chunks, 5);
     assert_u64(publish(c, 5), 0);
-    end_remote();
 }
 
 static int note_row(const struct run_row *row, void *arg)
@@ -73,7 +73,6 @@ static int note_row(const struct run_row *row, void *arg)
 
 Test(view_remote_cut, a_run_has_what_changed)
 {
-    begin_remote();
     char text[200] = "";
     uint64_t missing;
     assert_i64(view_track(f.view), 0);
@@ -90,12 +89,7 @@ Test(view_remote_cut, a_run_has_what_changed)
     assert_i64(view_cut_rows(c, 6, note_row, text, &missing), 0);
     assert_str(text, "", "nothing changed");
     view_cut_close(c);
-    add(&f, (struct record){.type = REC_SETXATTR,
-                            .ino = 2,
-                            .name = "user.x",
-                            .name_len = 6,
-                            .value = "v",
-                            .value_len = 1});
+    add_xattr(&f, 2, "user.x", "v");
     apply_ok(&f);
     c = cut_now();
     add_unlink(&f, 2, ROOT_INO, "a", 0); /* comes too late */
@@ -110,7 +104,6 @@ Test(view_remote_cut, a_run_has_what_changed)
     assert_str(text, "C-D-E-H-II-QX-");
     (void)publish(c, 8);
     expect_same_adopted();
-    end_remote();
 }
 
 static int fail_row(const struct run_row *row, void *arg)
@@ -121,7 +114,6 @@ static int fail_row(const struct run_row *row, void *arg)
 
 Test(view_remote_cut, an_abandoned_cut_changes_nothing)
 {
-    begin_remote();
     int rows = 3;
     uint64_t missing;
     assert_i64(view_track(f.view), 0);
@@ -138,7 +130,6 @@ Test(view_remote_cut, an_abandoned_cut_changes_nothing)
     cr_assert(remote_pack(100).head == 1 && !view_remote(f.view).is_whole);
     assert_u64(view_remote(f.view).cut, f.seq);
     expect_same_adopted();
-    end_remote();
 }
 
 static void look_missing(struct view *view)
@@ -154,7 +145,6 @@ static void look_found(struct view *view)
 
 Test(view_remote_cut, missing_chunks_are_told_until_they_have_a_place)
 {
-    begin_remote();
     assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1);
     FILE_OF(2, "a", 1, 2);
@@ -169,12 +159,10 @@ Test(view_remote_cut, missing_chunks_are_told_until_they_have_a_place)
     assert_u64(publish(c, 7), 0);
     expect_adopted(look_found);
     expect_same_adopted();
-    end_remote();
 }
 
 Test(view_remote_cut, dead_packs_are_unreferenced_and_what_comes_to_life_is_pending)
 {
-    begin_remote();
     assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1);
@@ -203,12 +191,10 @@ Test(view_remote_cut, dead_packs_are_unreferenced_and_what_comes_to_life_is_pend
     (void)publish(c, 7);
     cr_assert(is_published(1) && remote_pack(102).head == 3);
     expect_same_adopted();
-    end_remote();
 }
 
 Test(view_remote_cut, a_chunk_that_moves_is_told_by_the_next_run)
 {
-    begin_remote();
     assert_i64(view_track(f.view), 0);
     PACK_OF(10, 1, 2);
     FILE_OF(2, "a", 1, 2);
@@ -226,12 +212,10 @@ Test(view_remote_cut, a_chunk_that_moves_is_told_by_the_next_run)
     assert_i64(remote_pack(100).unreferenced, 7);
     cr_assert(is_published(1));
     expect_same_adopted();
-    end_remote();
 }
 
 Test(view_remote_cut, unpublished_changes_of_an_inode)
 {
-    begin_remote();
     add_dir(&f, 2, ROOT_INO, "d");
     add_dir(&f, 3, 2, "e");
     apply_ok(&f);
@@ -249,5 +233,4 @@ Test(view_remote_cut, unpublished_changes_of_an_inode)
     cr_assert(unpublished(2) == f.seq && unpublished(4) == f.seq);
     (void)publish(cut_now(), 6);
     cr_assert(unpublished(2) == 0 && unpublished(4) == 0);
-    end_remote();
 }

@@ -1,30 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The database itself: opening, closing, being killed, damage. */
-#include "../expect.h"
-#include "helpers.h"
+#include "../shell.h"
+#include "remote_fixture.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <rocksdb/c.h>
 #include <stdio.h>
 #include <sys/wait.h>
 
+#include "view/db.h"
 #include "view/pack_list.h"
 
-static struct fixture f;
-
-static void setup(void)
-{
-    fixture_open(&f);
-}
-
-static void teardown(void)
+static void close_view(void)
 {
     fixture_close(&f);
 }
 
-TestSuite(store, .init = setup, .fini = teardown);
+TestSuite(store, .init = begin_view, .fini = close_view);
 
 static void fill(void)
 {
@@ -35,7 +28,7 @@ static void fill(void)
     add_seal(&f, 3, 2, 0, 2000, e, 2);
     add_file(&f, 4, ROOT_INO, "g", 0);
     add_seal_inline(&f, 4, 2, 0, 5, 0, "hello");
-    add(&f, (struct record){.type = REC_SETXATTR, .ino = 4, .name = "user.x", .name_len = 6});
+    add_xattr(&f, 4, "user.x", "");
     add_file(&f, 5, ROOT_INO, "o", 0);
     add_unlink(&f, 5, ROOT_INO, "o", RECORD_ORPHAN);
     apply_ok(&f);
@@ -176,11 +169,12 @@ Test(store, sessions_that_all_die_leave_few_files)
     cr_expect_leq(most_files(true, 40), 40);
 }
 
-static void overwrite(const char *path, const char *suffix)
+static int reopen(void)
 {
-    char command[200];
-    sprintf(command, "for x in %s/*%s; do printf garbage-garbage-garbage > $x; done", path, suffix);
-    assert_i64(system(command), 0);
+    struct view_options options = {.cache_bytes = 0, .create = true};
+    view_close(f.view);
+    f.view = NULL;
+    return view_open(f.path, &options, 0, &f.view);
 }
 
 Test(store, damaged_files_are_found)
@@ -188,57 +182,33 @@ Test(store, damaged_files_are_found)
     fill();
     assert_i64(view_flush(f.view), 0);
     view_close(f.view);
-    overwrite(f.path, ".sst");
-    struct view_options options = {.cache_bytes = 0, .create = true};
-    int r = view_open(f.path, &options, 0, &f.view);
-    expect_i64(r, -EUCLEAN, "%d", r);
+    f.view = NULL;
+    shell("for x in %s/*.sst; do printf garbage-garbage-garbage > $x; done", f.path);
+    expect_i64(reopen(), -EUCLEAN);
     f.view = NULL;
 }
 
-/* Writes to the database behind the view's back. */
+/* Writes to the database behind the view's back; NULL: deletes. */
 static void plant(const struct key *key, const void *value, size_t len)
 {
-    view_close(f.view);
-    char *message = NULL;
-    rocksdb_options_t *options = rocksdb_options_create();
-    rocksdb_writeoptions_t *write = rocksdb_writeoptions_create();
-    rocksdb_t *db = rocksdb_open(options, f.path, &message);
-    cr_assert_null(message);
     if (value)
-        rocksdb_put(db, write, (const char *)key->bytes, key->len, value, len, &message);
+        raw_put(key, value, len);
     else
-        rocksdb_delete(db, write, (const char *)key->bytes, key->len, &message);
-    cr_assert_null(message);
-    rocksdb_close(db);
-    rocksdb_writeoptions_destroy(write);
-    rocksdb_options_destroy(options);
-    struct view_options view_options = {.cache_bytes = 0, .create = true};
-    assert_i64(view_open(f.path, &view_options, 0, &f.view), 0);
+        raw_delete(key);
+    assert_i64(reopen(), 0);
 }
 
 static void plant_byte(const struct key *key, size_t at, uint8_t by, const char *what)
 {
-    char *message = NULL;
-    size_t len;
-    view_close(f.view);
-    rocksdb_options_t *options = rocksdb_options_create();
-    rocksdb_readoptions_t *read = rocksdb_readoptions_create();
-    rocksdb_t *db = rocksdb_open(options, f.path, &message);
-    cr_assert_null(message);
-    char *value = rocksdb_get(db, read, (const char *)key->bytes, key->len, &len, &message);
-    cr_assert(value && at < len, "%s", what);
-    rocksdb_close(db);
-    rocksdb_readoptions_destroy(read);
-    rocksdb_options_destroy(options);
-    struct view_options view_options = {.cache_bytes = 0, .create = true};
-    assert_i64(view_open(f.path, &view_options, 0, &f.view), 0);
-    expect_check_ok(f.view);
-    value[at] = (char)(value[at] + by);
-    plant(key, value, len);
+    _cleanup_value_ struct value value = {0};
+    assert_i64(db_get(f.view, NULL, key, &value), 0, "%s", what);
+    cr_assert(at < value.len, "%s", what);
+    value.data[at] = (char)(value.data[at] + by);
+    plant(key, value.data, value.len);
     cr_expect_gt(check_count(f.view), 0, "%s", what);
-    value[at] = (char)(value[at] - by);
-    plant(key, value, len);
-    free(value);
+    value.data[at] = (char)(value.data[at] - by);
+    plant(key, value.data, value.len);
+    expect_check_ok(f.view);
 }
 
 Test(store, check_finds_changed_values)
@@ -287,12 +257,17 @@ Test(store, check_finds_changed_values)
         plant_byte(&key, at, at == 41 ? (uint8_t)-1 : 1, "counter");
 }
 
-static void plant_key(const struct key *key, const char *what)
+static void plant_row(const struct key *key, const void *value, size_t len, const char *what)
 {
-    plant(key, "\1", 1);
+    plant(key, value, len);
     cr_expect_gt(check_count(f.view), 0, "%s", what);
     plant(key, NULL, 0);
     expect_check_ok(f.view);
+}
+
+static void plant_key(const struct key *key, const char *what)
+{
+    plant_row(key, "\1", 1, what);
 }
 
 /* The list of a pack: of one chunk, which it may have had. */
@@ -303,10 +278,7 @@ static void plant_list(const struct key *key, uint32_t id, const char *what)
     struct bytes value = {0};
     vector_add(&listed, listed_of(&name));
     list_encode(&listed, &value);
-    plant(key, value.at, value.count);
-    cr_expect_gt(check_count(f.view), 0, "%s", what);
-    plant(key, NULL, 0);
-    expect_check_ok(f.view);
+    plant_row(key, value.at, value.count, what);
     vector_free(&listed);
     vector_free(&value);
 }
@@ -361,46 +333,22 @@ Test(store, check_finds_missing_keys)
     plant(&key, NULL, 0);
     cr_expect_gt(check_count(f.view), differences + 2);
     key_type(&key, KEY_STATE);
-    view_close(f.view);
-    char *message = NULL;
-    rocksdb_options_t *options = rocksdb_options_create();
-    rocksdb_writeoptions_t *write = rocksdb_writeoptions_create();
-    rocksdb_t *db = rocksdb_open(options, f.path, &message);
-    rocksdb_delete(db, write, (const char *)key.bytes, key.len, &message);
-    rocksdb_close(db);
-    rocksdb_writeoptions_destroy(write);
-    rocksdb_options_destroy(options);
-    struct view_options view_options = {.cache_bytes = 0, .create = true};
-    expect_i64(view_open(f.path, &view_options, 0, &f.view), -EUCLEAN);
+    raw_delete(&key);
+    expect_i64(reopen(), -EUCLEAN);
     f.view = NULL;
 }
 
 /* The whole of a view has a version, which the state says. */
 static int open_as_version(uint8_t version)
 {
-    struct view_options view_options = {.cache_bytes = 0, .create = true};
+    _cleanup_value_ struct value state = {0};
     struct key key;
-    char *message = NULL;
-    size_t len;
     key_type(&key, KEY_STATE);
-    view_close(f.view);
-    f.view = NULL;
-    rocksdb_options_t *options = rocksdb_options_create();
-    rocksdb_readoptions_t *read = rocksdb_readoptions_create();
-    rocksdb_writeoptions_t *write = rocksdb_writeoptions_create();
-    rocksdb_t *db = rocksdb_open(options, f.path, &message);
-    cr_assert_null(message);
-    char *state = rocksdb_get(db, read, (const char *)key.bytes, key.len, &len, &message);
-    assert_i64(state[0], VIEW_VERSION);
-    state[0] = (char)version;
-    rocksdb_put(db, write, (const char *)key.bytes, key.len, state, len, &message);
-    cr_assert_null(message);
-    free(state);
-    rocksdb_close(db);
-    rocksdb_writeoptions_destroy(write);
-    rocksdb_readoptions_destroy(read);
-    rocksdb_options_destroy(options);
-    return view_open(f.path, &view_options, 0, &f.view);
+    assert_i64(db_get(f.view, NULL, &key, &state), 0);
+    assert_i64(state.data[0], VIEW_VERSION);
+    state.data[0] = (char)version;
+    raw_put(&key, state.data, state.len);
+    return reopen();
 }
 
 Test(store, views_of_other_versions_are_not_opened)

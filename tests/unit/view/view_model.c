@@ -148,15 +148,8 @@ static void op_symlink(void)
     *n = (struct node){.ino = m.next_ino++, .nlink = 1, .type = S_IFLNK};
     new_entry(parent, n, name, m.f.seq + 1);
     sprintf(target, "to/%d", (int)rnd(1000000));
-    add(&m.f, (struct record){.type = REC_MAKE,
-                              .ino = n->ino,
-                              .parent = parent->ino,
-                              .cookie = m.f.seq + 1,
-                              .name = name,
-                              .name_len = (uint16_t)strlen(name),
-                              .attrs = {.mode = S_IFLNK | 0777, .mtime = 6},
-                              .value = target,
-                              .value_len = (uint32_t)strlen(target)});
+    add_make(&m.f, n->ino, parent->ino, name, (struct attrs){.mode = S_IFLNK | 0777, .mtime = 6},
+             target);
 }
 
 static void op_xattr(void)
