@@ -9,14 +9,12 @@
 
 static void expect_split_independent(const struct file *f, struct seeded *s)
 {
-    struct borders whole = chunk_whole(f);
+    _cleanup_borders_ struct borders whole = chunk_whole(f);
     for (int i = 0; i < 4; i++) {
-        struct borders pieces =
+        _cleanup_borders_ struct borders pieces =
             chunk_pieces(f, s, 1 + seeded_below(s, f->len + 1), 1 + seeded_below(s, 100000));
         expect_same(&whole, &pieces);
-        borders_done(&pieces);
     }
-    borders_done(&whole);
 }
 
 Test(chunker_random, writes)
@@ -25,12 +23,11 @@ Test(chunker_random, writes)
                                    65536, 128 * 1024, 1024 * 1024, 1024 * 1024 + 4};
     struct seeded s = {10};
     for (int round = 0; round < 60; round++) {
-        struct file f = {0};
+        _cleanup_file_ struct file f = {0};
         for (uint64_t n = 1 + seeded_below(&s, 40); n > 0; n--)
             file_write(&f, seeded_below(&s, 2) ? usual[seeded_below(&s, ARRAY_LEN(usual))]
                                                : 1 + seeded_below(&s, 200000));
         expect_split_independent(&f, &s);
-        file_done(&f);
     }
 }
 
@@ -39,7 +36,7 @@ Test(chunker_random, archives)
     static const unsigned descriptors[] = {16, 16, 24, 0};
     struct seeded s = {11};
     for (int round = 0; round < 60; round++) {
-        struct file f = {0};
+        _cleanup_file_ struct file f = {0};
         for (uint64_t n = 1 + seeded_below(&s, 60); n > 0; n--) {
             size_t len = seeded_below(&s, 3) ? seeded_below(&s, 9000) : seeded_below(&s, 600000);
             uint16_t padding = (uint16_t)seeded_below(&s, seeded_below(&s, 9) ? 64 : 65535);
@@ -48,7 +45,6 @@ Test(chunker_random, archives)
                 file_central(&f);
         }
         expect_split_independent(&f, &s);
-        file_done(&f);
     }
 }
 
@@ -58,7 +54,7 @@ Test(chunker_random, hostile_archives)
 {
     struct seeded s = {12};
     for (int round = 0; round < 150; round++) {
-        struct file f = {0};
+        _cleanup_file_ struct file f = {0};
         file_entry(&f, 200000 + seeded_below(&s, 2000000), 5, 16);
         for (uint64_t n = seeded_below(&s, 3000); n > 0; n--) {
             uint8_t *p = f.data + seeded_below(&s, f.len - 40);
@@ -72,7 +68,6 @@ Test(chunker_random, hostile_archives)
             put_le16(p + 28, (uint16_t)seeded_u64(&s));
         }
         expect_split_independent(&f, &s);
-        file_done(&f);
     }
 }
 
@@ -80,7 +75,7 @@ Test(chunker_random, hostile_safetensors)
 {
     struct seeded s = {13};
     for (int round = 0; round < 150; round++) {
-        struct file f = {0};
+        _cleanup_file_ struct file f = {0};
         char *header = xstrdup("{");
         for (uint64_t n = seeded_below(&s, 200); n > 0; n--) {
             uint64_t a = seeded_below(&s, 2000000),
@@ -96,7 +91,6 @@ Test(chunker_random, hostile_safetensors)
         file_noise(&f, 1000000);
         free(header);
         expect_split_independent(&f, &s);
-        file_done(&f);
     }
 }
 
@@ -104,7 +98,7 @@ Test(chunker_random, hostile_safetensors)
  * stored again. */
 static uint64_t shared_bytes(const struct file *a, const struct file *b)
 {
-    struct borders x = chunk_whole(a), y = chunk_whole(b);
+    _cleanup_borders_ struct borders x = chunk_whole(a), y = chunk_whole(b);
     uint64_t shared = 0;
     for (size_t j = 0; j < y.count; j++) {
         uint64_t from = j ? y.at[j - 1] : 0, len = y.at[j] - from;
@@ -116,14 +110,12 @@ static uint64_t shared_bytes(const struct file *a, const struct file *b)
             }
         }
     }
-    borders_done(&x);
-    borders_done(&y);
     return shared;
 }
 
 Test(chunker_random, tensors_are_found_again_when_headers_change)
 {
-    struct file a = {0}, b = {0};
+    _cleanup_file_ struct file a = {0}, b = {0};
     struct seeded s = {14};
     uint64_t tensors = 0;
     file_entry(&a, 500, 10, 16);
@@ -139,6 +131,4 @@ Test(chunker_random, tensors_are_found_again_when_headers_change)
     file_central(&a);
     file_central(&b);
     cr_assert_geq(shared_bytes(&a, &b), tensors);
-    file_done(&a);
-    file_done(&b);
 }

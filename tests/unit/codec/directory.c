@@ -30,33 +30,30 @@ static void put_fake(struct file *f)
 
 static void expect_equal(const struct file *f, struct seeded *s, bool is_equal)
 {
-    struct borders whole = chunk_whole(f), ahead = chunk_ahead(f, s);
+    _cleanup_borders_ struct borders whole = chunk_whole(f), ahead = chunk_ahead(f, s);
     if (is_equal)
         expect_same(&whole, &ahead);
     else
         cr_assert(whole.count != ahead.count ||
                   memcmp(whole.at, ahead.at, whole.count * sizeof *whole.at) != 0);
-    borders_done(&whole);
-    borders_done(&ahead);
 }
 
 Test(directory, borders_are_those_of_a_search)
 {
     struct seeded s = {21};
     for (int round = 0; round < 120; round++) {
-        struct file f = {0};
+        _cleanup_file_ struct file f = {0};
         make(&f, round % 2, &s);
         expect_equal(&f, &s, true);
         put_fake(&f);
         expect_equal(&f, &s, false);
-        file_done(&f);
     }
 }
 
 Test(directory, entries_without_data_are_no_markers)
 {
     struct seeded s = {22};
-    struct file f = {0};
+    _cleanup_file_ struct file f = {0};
     file_entry(&f, 0, 20, 0);
     put_le16(f.data + 6, 0x0800);
     file_entry(&f, 200000, 20, 16);
@@ -65,7 +62,6 @@ Test(directory, entries_without_data_are_no_markers)
     file_directory(&f, false);
     put_le16(f.data + at + 8, 0x0800);
     expect_equal(&f, &s, true);
-    file_done(&f);
 }
 
 /* A byte of the directory, of an end record or of a header that is another: the fake header is
@@ -73,7 +69,7 @@ Test(directory, entries_without_data_are_no_markers)
 static void expect_searched(bool zip64, uint64_t back, uint8_t add)
 {
     struct seeded s = {23 + back};
-    struct file f = {0};
+    _cleanup_file_ struct file f = {0};
     file_entry(&f, 200000, 20, 16);
     file_entry(&f, 5000, 20, 16);
     file_directory(&f, zip64);
@@ -81,7 +77,6 @@ static void expect_searched(bool zip64, uint64_t back, uint8_t add)
     expect_equal(&f, &s, false);
     f.data[f.len - 1 - back] += add;
     expect_equal(&f, &s, true);
-    file_done(&f);
 }
 
 Test(directory, one_that_does_not_fit_is_not_believed)
@@ -101,7 +96,7 @@ Test(directory, one_that_does_not_fit_is_not_believed)
 Test(directory, one_of_several_archives_explains_too_little)
 {
     struct seeded s = {24};
-    struct file f = {0};
+    _cleanup_file_ struct file f = {0};
     for (int i = 0; i < 2;
          i++) { /* two that are equal: the offsets of the second are right in the first, too */
         f.entry_count = 0;
@@ -113,14 +108,13 @@ Test(directory, one_of_several_archives_explains_too_little)
     }
     put_fake(&f);
     expect_equal(&f, &s, true);
-    file_done(&f);
 }
 
 Test(directory, hostile_ones)
 {
     struct seeded s = {25};
     for (int round = 0; round < 400; round++) {
-        struct file f = {0};
+        _cleanup_file_ struct file f = {0};
         file_entry(&f, 5000 + seeded_below(&s, 5000), 5, 16);
         file_entry(&f, 5000 + seeded_below(&s, 5000), 5, 24);
         uint64_t tail = f.len;
@@ -128,6 +122,5 @@ Test(directory, hostile_ones)
         for (uint64_t n = 1 + seeded_below(&s, 4); n > 0; n--)
             f.data[tail + seeded_below(&s, f.len - tail)] = (uint8_t)seeded_u64(&s);
         expect_equal(&f, &s, true);
-        file_done(&f);
     }
 }

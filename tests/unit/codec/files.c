@@ -246,17 +246,15 @@ void expect_same(const struct borders *a, const struct borders *b)
 
 void expect_borders(const struct file *f, const uint64_t *at, size_t count)
 {
-    struct borders whole = chunk_whole(f),
-                   expected = {.at = (uint64_t *)(uintptr_t)at, .count = count};
+    _cleanup_borders_ struct borders whole = chunk_whole(f);
+    const struct borders expected = {.at = (uint64_t *)(uintptr_t)at, .count = count};
     if (count)
         expect_same(&whole, &expected);
     struct seeded s = {f->len};
     for (int i = 0; i < 24; i++) {
         size_t call_max = 1 + seeded_below(&s, 2 * f->len + 1);
-        struct borders pieces =
+        _cleanup_borders_ struct borders pieces =
             chunk_pieces(f, &s, call_max, i % 3 ? 1 + seeded_below(&s, 300000) : 100);
         expect_same(&whole, &pieces);
-        borders_done(&pieces);
     }
-    borders_done(&whole);
 }

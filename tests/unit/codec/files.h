@@ -31,6 +31,7 @@ void file_central(struct file *f);
 /* A whole directory and its end, with values in zip64's fields, too. */
 void file_directory(struct file *f, bool zip64);
 void file_done(struct file *f);
+#define _cleanup_file_ __attribute__((cleanup(file_done)))
 
 struct borders chunk_whole(const struct file *f);
 /* Looked ahead at; then in calls of random length. */
@@ -42,6 +43,7 @@ struct borders chunk_pieces(const struct file *f, struct seeded *s, size_t call_
 /* In two calls, of which the first has the content up to `end`; no writes. */
 struct borders chunk_in_two(const struct file *f, uint64_t end);
 void borders_done(struct borders *b);
+#define _cleanup_borders_ __attribute__((cleanup(borders_done)))
 void expect_same(const struct borders *a, const struct borders *b);
 
 /* In one call, and in many ways of splitting. */
