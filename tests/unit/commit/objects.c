@@ -11,35 +11,37 @@
 #include "overlay/ns.h"
 #include "stage/stage.h"
 
+struct objects o;
+
 static uint64_t give_packs(void *arg)
 {
-    const struct objects *o = arg;
-    return o->used;
+    (void)arg;
+    return o.used;
 }
 
 static uint64_t give_journal(void *arg)
 {
-    const struct objects *o = arg;
-    return o->journal->bytes;
+    (void)arg;
+    return o.journal->bytes;
 }
 
 static uint64_t give_staged(void *arg)
 {
-    const struct objects *o = arg;
-    return o->staged;
+    (void)arg;
+    return o.staged;
 }
 
 static bool give_carried(void *arg, int64_t before)
 {
-    const struct objects *o = arg;
+    (void)arg;
     (void)before;
-    return o->is_carried;
+    return o.is_carried;
 }
 
 static bool give_may_free(void *arg)
 {
-    const struct objects *o = arg;
-    return o->may_free;
+    (void)arg;
+    return o.may_free;
 }
 
 static const struct room_sources sources = {.packs = give_packs,
@@ -48,77 +50,86 @@ static const struct room_sources sources = {.packs = give_packs,
                                             .is_carried = give_carried,
                                             .may_free = give_may_free};
 
-static void make_stage(struct objects *o)
+static void make_stage(void)
 {
-    strcpy(o->stage_dir, "/dev/shm/cairn-objects-XXXXXX");
-    cr_assert_not_null(mkdtemp(o->stage_dir));
-    struct stage_config config = {.dir = o->stage_dir, .size_bytes = 32 * MIB, .epoch = 1};
+    strcpy(o.stage_dir, "/dev/shm/cairn-objects-XXXXXX");
+    cr_assert_not_null(mkdtemp(o.stage_dir));
+    struct stage_config config = {.dir = o.stage_dir, .size_bytes = 32 * MIB, .epoch = 1};
     memset(config.name, 0xcd, sizeof config.name);
-    assert_i64(stage_create(&config, &o->local.stage), 0);
-    _cleanup_free_ char *path = xasprintf("%s/view", o->path);
+    assert_i64(stage_create(&config, &o.local.stage), 0);
+    _cleanup_free_ char *path = xasprintf("%s/view", o.path);
     struct view_options options = {.cache_bytes = 4 * MIB, .create = true};
-    assert_i64(view_open(path, &options, 1, &o->local.view), 0);
-    o->local.ns = ns_new(o->local.view);
+    assert_i64(view_open(path, &options, 1, &o.local.view), 0);
+    o.local.ns = ns_new(o.local.view);
 }
 
-void objects_make(struct objects *o, bool with_stage)
+static void make(bool with_stage)
 {
-    *o = (struct objects){.is_carried = true};
+    o = (struct objects){.is_carried = true};
     log_set_level(LOG_LEVEL_ERROR);
-    strcpy(o->path, "/tmp/cairn-objects-XXXXXX");
-    cr_assert_not_null(mkdtemp(o->path));
-    o->local = (struct local){.path = o->path, .epoch = 1};
-    o->local.sb.writer = 1;
-    memset(&o->local.sb.key, 0x5a, sizeof o->local.sb.key);
-    assert_i64(nvme_tier_open(o->path, &o->local.tier), 0);
+    strcpy(o.path, "/tmp/cairn-objects-XXXXXX");
+    cr_assert_not_null(mkdtemp(o.path));
+    o.local = (struct local){.path = o.path, .epoch = 1};
+    o.local.sb.writer = 1;
+    memset(&o.local.sb.key, 0x5a, sizeof o.local.sb.key);
+    assert_i64(nvme_tier_open(o.path, &o.local.tier), 0);
     if (with_stage)
-        make_stage(o);
-    o->priority = priority_new();
-    o->change = change_new();
-    o->damage = damage_new(&o->local);
-    o->horizon = horizon_new(0, 0, o->priority);
-    o->journal = journal_new(&o->local);
-    o->room = room_new(&o->local, o->horizon, &sources, o);
-    o->packs = packs_new(&o->local, o->room, o->horizon, o->damage);
-    o->history = history_new(&o->local, o->horizon, o->packs, o->change);
+        make_stage();
+    o.priority = priority_new();
+    o.change = change_new();
+    o.damage = damage_new(&o.local);
+    o.horizon = horizon_new(0, 0, o.priority);
+    o.journal = journal_new(&o.local);
+    o.room = room_new(&o.local, o.horizon, &sources, NULL);
+    o.packs = packs_new(&o.local, o.room, o.horizon, o.damage);
+    o.history = history_new(&o.local, o.horizon, o.packs, o.change);
 }
 
-void objects_remove(struct objects *o)
+void objects_setup(void)
 {
-    room_stop(o->room);
-    packs_stop(o->packs);
-    history_free(o->history);
-    packs_free(o->packs);
-    room_free(o->room);
-    free(o->journal);
-    horizon_free(o->horizon);
-    damage_free(o->damage);
-    change_free(o->change);
-    priority_free(o->priority);
-    if (o->local.ns)
-        ns_free(o->local.ns);
-    if (o->local.view)
-        view_close(o->local.view);
-    if (o->local.stage)
-        stage_close(o->local.stage, true);
-    o->local.tier->ops->close(o->local.tier);
-    remove_tree(o->path);
-    if (o->stage_dir[0])
-        remove_tree(o->stage_dir);
+    make(false);
 }
 
-void objects_fail(struct objects *o, int (*fn)(const char *op, const char *object, void *arg))
+void objects_setup_with_stage(void)
 {
-    o->local.tier = fault_tier_new(o->local.tier, fn, NULL);
+    make(true);
 }
 
-void objects_chunk(const struct objects *o, unsigned number, uint8_t *bytes, size_t len,
-                   struct chunk_entry *ret)
+void objects_teardown(void)
+{
+    room_stop(o.room);
+    packs_stop(o.packs);
+    history_free(o.history);
+    packs_free(o.packs);
+    room_free(o.room);
+    free(o.journal);
+    horizon_free(o.horizon);
+    damage_free(o.damage);
+    change_free(o.change);
+    priority_free(o.priority);
+    if (o.local.ns)
+        ns_free(o.local.ns);
+    if (o.local.view)
+        view_close(o.local.view);
+    if (o.local.stage)
+        stage_close(o.local.stage, true);
+    o.local.tier->ops->close(o.local.tier);
+    remove_tree(o.path);
+    if (o.stage_dir[0])
+        remove_tree(o.stage_dir);
+}
+
+void objects_fail(int (*fn)(const char *op, const char *object, void *arg))
+{
+    o.local.tier = fault_tier_new(o.local.tier, fn, NULL);
+}
+
+void objects_chunk(unsigned number, uint8_t *bytes, size_t len, struct chunk_entry *ret)
 {
     for (size_t i = 0; i < len; i++)
         bytes[i] = (uint8_t)((i + number) * 0x9e3779b1u >> 11);
     struct iovec iov = {bytes, len};
-    *ret = (struct chunk_entry){.name = hash_chunk(&o->local.sb.key, &iov, 1),
+    *ret = (struct chunk_entry){.name = hash_chunk(&o.local.sb.key, &iov, 1),
                                 .stored_len = (uint32_t)len,
                                 .raw_len = (uint32_t)len,
                                 .encoding = ENCODING_RAW};

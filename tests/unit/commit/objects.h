@@ -28,11 +28,14 @@ struct objects {
     bool is_carried, may_free;
 };
 
-/* With a view and a stage, if these are asked for: the history needs both. */
-void objects_make(struct objects *o, bool with_stage);
-void objects_remove(struct objects *o);
+extern struct objects o;
+
+/* For test suites: objects without a view and a stage, or with both, as the history needs them. */
+void objects_setup(void);
+void objects_setup_with_stage(void);
+void objects_teardown(void);
+
 /* From then on calls of the tier fail as `fn` says. */
-void objects_fail(struct objects *o, int (*fn)(const char *op, const char *object, void *arg));
+void objects_fail(int (*fn)(const char *op, const char *object, void *arg));
 /* A chunk that stands by itself, and its bytes, by number. */
-void objects_chunk(const struct objects *o, unsigned number, uint8_t *bytes, size_t len,
-                   struct chunk_entry *ret);
+void objects_chunk(unsigned number, uint8_t *bytes, size_t len, struct chunk_entry *ret);

@@ -7,19 +7,8 @@
 #include "commit/commit.h"
 #include "objects.h"
 
-static struct objects o;
-
-static void setup(void)
-{
-    objects_make(&o, true);
-}
-
-static void teardown(void)
-{
-    objects_remove(&o);
-}
-
-TestSuite(commit_damage, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(commit_damage, .init = objects_setup_with_stage, .fini = objects_teardown,
+          .timeout = 120);
 
 Test(commit_damage, damage_on_nvme_is_known_until_it_is_cured_and_bounded)
 {

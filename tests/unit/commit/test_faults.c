@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The journal and the packs when the medium fails, and when what they left is damaged. */
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "../expect.h"
-#include "base/io.h"
+#include "../spoil.h"
 #include "base/log.h"
 #include "commit/history_internal.h"
 #include "commit/journal_internal.h"
@@ -135,23 +133,14 @@ Test(commit_faults, a_segment_that_cannot_be_made)
 static uint64_t segment_len(unsigned number)
 {
     struct stat st;
-    char *path = xasprintf("%s/journal/%016x", fixture.path, number);
-    uint64_t len = stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
-    free(path);
-    return len;
+    _cleanup_free_ char *path = xasprintf("%s/journal/%016x", fixture.path, number);
+    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
 static void damage_segment(unsigned number, uint64_t offset)
 {
-    char *path = xasprintf("%s/journal/%016x", fixture.path, number);
-    uint8_t byte;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    cr_assert_geq(fd, 0);
-    assert_i64(io_pread_full(fd, &byte, 1, offset), 0);
-    byte ^= 1;
-    assert_i64(io_pwrite_full(fd, &byte, 1, offset), 0);
-    close(fd);
-    free(path);
+    _cleanup_free_ char *path = xasprintf("%s/journal/%016x", fixture.path, number);
+    spoil_file(path, offset, 1, 1);
 }
 
 Test(commit_faults, a_torn_tail_does_not_count)

@@ -12,19 +12,17 @@
 #define RACERS 4u
 #define ROUNDS 25u
 
-static struct objects o;
-
 static void setup(void)
 {
     struct ns_inode root;
-    objects_make(&o, true);
+    objects_setup_with_stage();
     assert_i64(ns_hold(o.local.ns, ROOT_INO, &root), 0);
 }
 
 static void teardown(void)
 {
     ns_drop(o.local.ns, ROOT_INO);
-    objects_remove(&o);
+    objects_teardown();
 }
 
 TestSuite(commit_history, .init = setup, .fini = teardown, .timeout = 120);

@@ -7,19 +7,7 @@
 #include "commit/commit.h"
 #include "objects.h"
 
-static struct objects o;
-
-static void setup(void)
-{
-    objects_make(&o, false);
-}
-
-static void teardown(void)
-{
-    objects_remove(&o);
-}
-
-TestSuite(commit_horizon, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(commit_horizon, .init = objects_setup, .fini = objects_teardown, .timeout = 120);
 
 static void note_result(int result, void *arg)
 {

@@ -1,32 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The journal by itself: where it ends, what a crash tore, and what is damage. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "../expect.h"
-#include "base/io.h"
+#include "../spoil.h"
 #include "base/log.h"
 #include "objects.h"
 
 #define BATCH_LEN 200u /* of records */
 
-static struct objects o;
 static uint64_t ends[8]; /* of the batches */
 static unsigned count;
 
 static void setup(void)
 {
-    objects_make(&o, false);
+    objects_setup();
     count = 0;
 }
 
-static void teardown(void)
-{
-    objects_remove(&o);
-}
-
-TestSuite(commit_journal, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(commit_journal, .init = setup, .fini = objects_teardown, .timeout = 120);
 
 static int append(uint64_t cut)
 {
@@ -72,13 +64,7 @@ static int read_anew(uint64_t from)
 static void damage(unsigned segment, uint64_t offset)
 {
     _cleanup_free_ char *path = xasprintf("%s/journal/%016x", o.path, segment);
-    uint8_t byte;
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    cr_assert_geq(fd, 0);
-    assert_i64(io_pread_full(fd, &byte, 1, offset), 0);
-    byte ^= 1;
-    assert_i64(io_pwrite_full(fd, &byte, 1, offset), 0);
-    (void)close(fd);
+    spoil_file(path, offset, 1, 1);
 }
 
 Test(commit_journal, what_was_appended_is_read_in_order)
@@ -171,7 +157,7 @@ static int fail_append(const char *op, const char *object, void *arg)
 
 Test(commit_journal, a_batch_that_failed_is_written_anew_in_the_next_segment)
 {
-    objects_fail(&o, fail_append);
+    objects_fail(fail_append);
     append_three();
     failing = 1;
     assert_i64(append(40), -EIO);

@@ -8,7 +8,6 @@
 
 #define LEN 10000u
 
-static struct objects o;
 static uint8_t bytes[8][LEN];
 static struct chunk_entry chunks[8];
 static unsigned failing;
@@ -25,20 +24,15 @@ static int fail_put(const char *op, const char *object, void *arg)
 
 static void setup(void)
 {
-    objects_make(&o, true);
-    objects_fail(&o, fail_put);
+    objects_setup_with_stage();
+    objects_fail(fail_put);
     failing = 0;
     for (unsigned i = 0; i < 8; i++)
-        objects_chunk(&o, i, bytes[i], LEN, &chunks[i]);
+        objects_chunk(i, bytes[i], LEN, &chunks[i]);
     assert_i64(packs_start(o.packs, o.priority), 0);
 }
 
-static void teardown(void)
-{
-    objects_remove(&o);
-}
-
-TestSuite(commit_packs, .init = setup, .fini = teardown, .timeout = 120);
+TestSuite(commit_packs, .init = setup, .fini = objects_teardown, .timeout = 120);
 
 static uint64_t pack_of(unsigned chunk)
 {

@@ -6,7 +6,6 @@
 #include "commit/commit.h"
 #include "objects.h"
 
-static struct objects o;
 static struct {
     struct tier tier;
     struct tier *below;
@@ -44,7 +43,7 @@ static void tell(void *arg)
 
 static void setup(void)
 {
-    objects_make(&o, false);
+    objects_setup();
     medium.tier.ops = &medium_ops;
     medium.below = o.local.tier;
     o.local.tier = &medium.tier;
@@ -59,7 +58,7 @@ static void teardown(void)
     room_waits_since(0);
     room_stop(o.room);
     o.local.tier = medium.below;
-    objects_remove(&o);
+    objects_teardown();
 }
 
 TestSuite(commit_room, .init = setup, .fini = teardown, .timeout = 120);

@@ -8,12 +8,11 @@
 #include "commit/writeback_internal.h"
 #include "objects.h"
 
-static struct objects o;
 static struct snapshot *snapshot;
 
 static void setup(void)
 {
-    objects_make(&o, true);
+    objects_setup_with_stage();
     snapshot = snapshot_new(&o.local, o.journal, o.horizon, o.packs, o.room);
     assert_i64(journal_begin(o.journal), 0);
 }
@@ -22,7 +21,7 @@ static void teardown(void)
 {
     snapshot_stop(snapshot);
     free(snapshot);
-    objects_remove(&o);
+    objects_teardown();
 }
 
 TestSuite(commit_snapshot, .init = setup, .fini = teardown, .timeout = 120);

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dense_fixture.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 
 #include "../codec/numbers.h"
-#include "../expect.h"
-#include "base/io.h"
+#include "../spoil.h"
 #include "codec/dx.h"
 #include "codec/twin.h"
 #include "dense/dense.h"
@@ -56,10 +54,7 @@ static uint8_t *make_weights(unsigned seed, unsigned step, uint64_t from, size_t
 
 static void put(const char *name, uint8_t *bytes, size_t length)
 {
-    uint64_t ino = fixture_create(&fixture, name);
-    fixture_write(&fixture, ino, 0, bytes, length);
-    fixture_seal(&fixture, ino);
-    fixture_drop(&fixture, ino);
+    fixture_put_bytes(&fixture, name, bytes, length);
     free(bytes);
 }
 
@@ -294,13 +289,7 @@ void dense_spoil(uint64_t pack, uint64_t from, uint64_t length)
     char object[32];
     pack_object_name(pack, object);
     _cleanup_free_ char *path = xasprintf("%s/%s", remote_path, object);
-    _cleanup_close_ int fd = open(path, O_RDWR | O_CLOEXEC);
-    _cleanup_free_ uint8_t *bytes = xmalloc(length);
-    cr_assert_geq(fd, 0, "%s", path);
-    assert_i64(io_pread_full(fd, bytes, length, from), 0);
-    for (uint64_t i = 0; i < length; i++)
-        bytes[i] ^= 0x55;
-    assert_i64(io_pwrite_full(fd, bytes, length, from), 0);
+    spoil_file(path, from, length, 0x55);
 }
 
 static int expect_plain(const struct chunk_entry *entry, void *arg)

@@ -5,11 +5,14 @@
 
 #include <stdio.h>
 
+struct stage_fixture fixture;
 static uint64_t versions[FIXTURE_FILES]; /* last sealed */
 static struct {
     uint64_t ino, version, keep, size;
     struct fixture_below content;
 } pinned[FIXTURE_FILES];
+
+#define STAGE_NAME "abababababababababababababababab"
 
 static uint32_t unused_locked(const struct stage *stage)
 {
@@ -39,55 +42,67 @@ static void touch_all(struct stage *stage)
             stage_slab_give(stage, slab);
 }
 
-void fixture_create(struct stage_fixture *fixture, uint64_t size_bytes)
+void fixture_create(struct stage_fixture *f, uint64_t size_bytes)
 {
-    *fixture = (struct stage_fixture){.epoch = 1};
+    *f = (struct stage_fixture){.epoch = 1};
     memset(versions, 0, sizeof versions);
     memset(pinned, 0, sizeof pinned);
-    strcpy(fixture->dir, "/dev/shm/cairn-test-XXXXXX");
-    cr_assert_not_null(mkdtemp(fixture->dir));
-    fixture->config = (struct stage_config){
-        .dir = fixture->dir, .size_bytes = size_bytes, .epoch = fixture->epoch};
-    memset(fixture->config.store, 0xab, sizeof fixture->config.store);
-    memset(fixture->config.name, 0xab, sizeof fixture->config.name);
+    strcpy(f->dir, "/dev/shm/cairn-test-XXXXXX");
+    cr_assert_not_null(mkdtemp(f->dir));
+    f->config = (struct stage_config){.dir = f->dir, .size_bytes = size_bytes, .epoch = f->epoch};
+    memset(f->config.store, 0xab, sizeof f->config.store);
+    memset(f->config.name, 0xab, sizeof f->config.name);
+    (void)snprintf(f->ctl, sizeof f->ctl, "%s/cairn-" STAGE_NAME ".ctl", f->dir);
+    (void)snprintf(f->slabs, sizeof f->slabs, "%s/cairn-" STAGE_NAME ".slabs", f->dir);
     for (unsigned i = 1; i < FIXTURE_FILES; i++)
-        fixture->below[i].exists = true;
-    assert_i64(stage_create(&fixture->config, &fixture->stage), 0);
-    touch_all(fixture->stage);
+        f->below[i].exists = true;
+    assert_i64(stage_create(&f->config, &f->stage), 0);
+    touch_all(f->stage);
 }
 
-void fixture_remove(struct stage_fixture *fixture)
+void fixture_remove(struct stage_fixture *f)
 {
-    stage_close(fixture->stage, true);
-    stage_remove_files(fixture->dir, fixture->config.name);
-    assert_i64(rmdir(fixture->dir), 0);
+    stage_close(f->stage, true);
+    stage_remove_files(f->dir, f->config.name);
+    assert_i64(rmdir(f->dir), 0);
     for (unsigned i = 0; i < FIXTURE_FILES; i++) {
-        free(fixture->below[i].bytes);
+        free(f->below[i].bytes);
         free(pinned[i].content.bytes);
     }
-    for (unsigned i = 0; i < fixture->chunk_count; i++)
-        free(fixture->chunks[i].bytes);
-    free(fixture->pending);
+    for (unsigned i = 0; i < f->chunk_count; i++)
+        free(f->chunks[i].bytes);
+    free(f->pending);
 }
 
-void fixture_die(struct stage_fixture *fixture)
+void fixture_die(struct stage_fixture *f)
 {
-    stage_close(fixture->stage, false);
-    fixture->stage = NULL;
+    stage_close(f->stage, false);
+    f->stage = NULL;
     for (unsigned i = 0; i < FIXTURE_FILES; i++) {
         free(pinned[i].content.bytes);
         memset(&pinned[i], 0, sizeof pinned[i]);
     }
 }
 
+void stage_setup(void)
+{
+    fixture_create(&fixture, 32 * MIB);
+}
+
+void stage_teardown(void)
+{
+    fixture_expect_drains(&fixture);
+    fixture_remove(&fixture);
+}
+
 static uint64_t durable(uint64_t ino, uint64_t *ret_size, void *arg)
 {
-    struct stage_fixture *fixture = arg;
+    struct stage_fixture *f = arg;
     *ret_size = 0;
-    if (ino >= FIXTURE_FILES || !fixture->below[ino].exists)
+    if (ino >= FIXTURE_FILES || !f->below[ino].exists)
         return UINT64_MAX;
-    *ret_size = fixture->below[ino].size;
-    return fixture->below[ino].version;
+    *ret_size = f->below[ino].size;
+    return f->below[ino].version;
 }
 
 static uint32_t chunk_number(const struct chunk_name *name)
@@ -99,9 +114,9 @@ static uint32_t chunk_number(const struct chunk_name *name)
 
 static uint64_t pack_of(const struct chunk_name *name, void *arg)
 {
-    struct stage_fixture *fixture = arg;
+    struct stage_fixture *f = arg;
     uint32_t number = chunk_number(name);
-    return number < fixture->chunk_count ? fixture->chunks[number].pack : 0;
+    return number < f->chunk_count ? f->chunks[number].pack : 0;
 }
 
 /* Versions whose SEAL is in the log were sealed; the others are what is below. */
@@ -113,40 +128,46 @@ static int note_seal(const struct record *rec, void *arg)
     return 0;
 }
 
-int fixture_reopen(struct stage_fixture *fixture)
+int fixture_reopen(struct stage_fixture *f)
 {
-    int r = stage_open(&fixture->config, &fixture->stage);
+    int r = stage_open(&f->config, &f->stage);
     if (r < 0)
         return r;
     for (unsigned i = 0; i < FIXTURE_FILES; i++)
-        versions[i] = fixture->below[i].version;
-    stage_begin_recovery(fixture->stage, ++fixture->epoch);
-    r = stage_replay_log(fixture->stage, note_seal, fixture);
-    struct stage_rebuild how = {.durable = durable, .pack_of = pack_of, .arg = fixture};
-    return r < 0 ? r : stage_rebuild_layers(fixture->stage, &how);
+        versions[i] = f->below[i].version;
+    stage_begin_recovery(f->stage, ++f->epoch);
+    r = stage_replay_log(f->stage, note_seal, f);
+    struct stage_rebuild how = {.durable = durable, .pack_of = pack_of, .arg = f};
+    return r < 0 ? r : stage_rebuild_layers(f->stage, &how);
 }
 
-void fixture_adopt(struct stage_fixture *fixture)
+void fixture_adopt(struct stage_fixture *f)
 {
-    assert_i64(stage_adopt(fixture->stage, fixture->epoch, false), 0);
-    assert_i64(fixture_compact(fixture), 0);
-    assert_i64(stage_commit_epoch(fixture->stage, fixture->epoch), 0);
-    touch_all(fixture->stage);
+    assert_i64(stage_adopt(f->stage, f->epoch, false), 0);
+    assert_i64(fixture_compact(f), 0);
+    assert_i64(stage_commit_epoch(f->stage, f->epoch), 0);
+    touch_all(f->stage);
 }
 
-void fixture_recover(struct stage_fixture *fixture)
+void fixture_recover(struct stage_fixture *f)
 {
-    assert_i64(fixture_reopen(fixture), 0);
-    fixture_adopt(fixture);
+    assert_i64(fixture_reopen(f), 0);
+    fixture_adopt(f);
 }
 
-int fixture_compact(struct stage_fixture *fixture)
+void fixture_crash(struct stage_fixture *f)
 {
-    return stage_log_compact(fixture->stage, fixture->pending, fixture->pending_len, false);
+    fixture_die(f);
+    fixture_recover(f);
+}
+
+int fixture_compact(struct stage_fixture *f)
+{
+    return stage_log_compact(f->stage, f->pending, f->pending_len, false);
 }
 
 /* A write whose bytes come in the slab, or without one from `data`. */
-static int write_with(struct stage_fixture *fixture, uint32_t slab, uint64_t ino, uint64_t offset,
+static int write_with(struct stage_fixture *f, uint32_t slab, uint64_t ino, uint64_t offset,
                       const void *data, uint32_t length)
 {
     struct stage_write w = {.ino = ino,
@@ -155,112 +176,111 @@ static int write_with(struct stage_fixture *fixture, uint32_t slab, uint64_t ino
                             .slab = slab,
                             .data = slab == SLAB_NONE ? data : NULL,
                             .may_open = true,
-                            .below_size = fixture_size(fixture, ino),
+                            .below_size = fixture_size(f, ino),
                             .version = versions[ino],
                             .time = 1000 + (int64_t)offset};
     if (slab != SLAB_NONE)
-        memcpy((uint8_t *)stage_slab_memory(fixture->stage, slab) + SLAB_PAYLOAD_OFFSET, data,
-               length);
-    int r = stage_write(fixture->stage, &w);
+        memcpy((uint8_t *)stage_slab_memory(f->stage, slab) + SLAB_PAYLOAD_OFFSET, data, length);
+    int r = stage_write(f->stage, &w);
     if (r < 0 && slab != SLAB_NONE)
-        stage_slab_give(fixture->stage, slab);
+        stage_slab_give(f->stage, slab);
     return r;
 }
 
-int fixture_write(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, const void *data,
+int fixture_write(struct stage_fixture *f, uint64_t ino, uint64_t offset, const void *data,
                   uint32_t length)
 {
-    uint32_t slab = length >= STAGE_STEAL_MIN ? stage_slab_take(fixture->stage, NULL) : SLAB_NONE;
-    return write_with(fixture, slab, ino, offset, data, length);
+    uint32_t slab = length >= STAGE_STEAL_MIN ? stage_slab_take(f->stage, NULL) : SLAB_NONE;
+    return write_with(f, slab, ino, offset, data, length);
 }
 
-int fixture_try_write(struct stage_fixture *fixture, uint64_t ino, uint64_t offset,
-                      const void *data, uint32_t length)
+int fixture_try_write(struct stage_fixture *f, uint64_t ino, uint64_t offset, const void *data,
+                      uint32_t length)
 {
-    uint32_t slab = stage_slab_try_take(fixture->stage);
-    return slab == SLAB_NONE ? -EAGAIN : write_with(fixture, slab, ino, offset, data, length);
+    uint32_t slab = stage_slab_try_take(f->stage);
+    return slab == SLAB_NONE ? -EAGAIN : write_with(f, slab, ino, offset, data, length);
 }
 
-void fixture_write_ok(struct stage_fixture *fixture, uint64_t ino, uint64_t offset,
-                      const void *data, uint32_t length)
+void fixture_write_ok(struct stage_fixture *f, uint64_t ino, uint64_t offset, const void *data,
+                      uint32_t length)
 {
-    assert_i64(fixture_write(fixture, ino, offset, data, length), 0);
+    assert_i64(fixture_write(f, ino, offset, data, length), 0);
 }
 
-void fixture_put(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, const char *text)
+void fixture_put(struct stage_fixture *f, uint64_t ino, uint64_t offset, const char *text)
 {
-    fixture_write_ok(fixture, ino, offset, text, (uint32_t)strlen(text));
+    fixture_write_ok(f, ino, offset, text, (uint32_t)strlen(text));
 }
 
-void fixture_fill(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, char byte,
+void fixture_fill(struct stage_fixture *f, uint64_t ino, uint64_t offset, char byte,
                   uint32_t length)
 {
     uint8_t *data = xmalloc(length);
     memset(data, byte, length);
-    fixture_write_ok(fixture, ino, offset, data, length);
+    fixture_write_ok(f, ino, offset, data, length);
     free(data);
 }
 
-void fixture_cut(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, uint64_t length,
+void fixture_cut(struct stage_fixture *f, uint64_t ino, uint64_t offset, uint64_t length,
                  uint64_t new_size)
 {
-    assert_i64(stage_erase(fixture->stage, ino, offset, length, new_size,
-                           fixture_size(fixture, ino), versions[ino], 77),
+    assert_i64(stage_erase(f->stage, ino, offset, length, new_size, fixture_size(f, ino),
+                           versions[ino], 77),
                0);
 }
 
 /* Sizes of sealed versions that are not durable. */
-static uint64_t sealed_size(struct stage_fixture *fixture, uint64_t ino)
+static uint64_t sealed_size(struct stage_fixture *f, uint64_t ino)
 {
     struct stage_sealed list[FIXTURE_FILES];
-    size_t count = stage_sealed_list(fixture->stage, list, FIXTURE_FILES);
+    size_t count = stage_sealed_list(f->stage, list, FIXTURE_FILES);
     for (size_t i = 0; i < count && i < FIXTURE_FILES; i++)
         if (list[i].ino == ino)
             return list[i].size;
-    return pinned[ino].ino ? pinned[ino].size : fixture->below[ino].size;
+    return pinned[ino].ino ? pinned[ino].size : f->below[ino].size;
 }
 
-uint64_t fixture_size(struct stage_fixture *fixture, uint64_t ino)
+uint64_t fixture_size(struct stage_fixture *f, uint64_t ino)
 {
     struct stage_file_state state;
-    if (stage_file_state(fixture->stage, ino, &state) && state.has_draft)
+    if (stage_file_state(f->stage, ino, &state) && state.has_draft)
         return state.draft_size;
-    return sealed_size(fixture, ino);
+    return sealed_size(f, ino);
 }
 
-static void add_pending(struct stage_fixture *fixture, const struct record *rec)
+static void add_pending(struct stage_fixture *f, const struct record *rec)
 {
     size_t len = record_encoded_len(rec);
-    if (fixture->pending_len + len > fixture->pending_max) {
-        fixture->pending_max = 2 * fixture->pending_max + len;
-        fixture->pending = xrealloc(fixture->pending, fixture->pending_max);
+    if (f->pending_len + len > f->pending_max) {
+        f->pending_max = 2 * f->pending_max + len;
+        f->pending = xrealloc(f->pending, f->pending_max);
     }
-    record_encode(rec, fixture->pending + fixture->pending_len);
-    fixture->pending_len += len;
+    record_encode(rec, f->pending + f->pending_len);
+    f->pending_len += len;
 }
 
 /* Operations on `ino` up to `version` are durable. */
-static void retire_pending(struct stage_fixture *fixture, uint64_t ino, uint64_t version)
+static void retire_pending(struct stage_fixture *f, uint64_t ino, uint64_t version)
 {
     size_t kept = 0;
-    for (size_t at = 0; at < fixture->pending_len;) {
+    for (size_t at = 0; at < f->pending_len;) {
         struct record rec;
         size_t len;
-        assert_i64(record_decode(fixture->pending + at, fixture->pending_len - at, &rec, &len), 0);
+        assert_i64(record_decode(f->pending + at, f->pending_len - at, &rec, &len), 0);
         if (rec.ino != ino || rec.version > version) {
-            memmove(fixture->pending + kept, fixture->pending + at, len);
+            memmove(f->pending + kept, f->pending + at, len);
             kept += len;
         }
         at += len;
     }
-    fixture->pending_len = kept;
+    f->pending_len = kept;
 }
 
-bool fixture_seal(struct stage_fixture *fixture, uint64_t ino)
+bool fixture_seal(struct stage_fixture *f, uint64_t ino)
 {
     struct stage_draft draft;
-    uint64_t seq = stage_next_seq(fixture->stage);
-    if (!stage_seal(fixture->stage, ino, versions[ino] + 1, seq, false, &draft))
+    uint64_t seq = stage_next_seq(f->stage);
+    if (!stage_seal(f->stage, ino, versions[ino] + 1, seq, false, &draft))
         return false;
     struct record rec = {.type = REC_SEAL,
                          .seq = seq,
@@ -268,26 +288,26 @@ bool fixture_seal(struct stage_fixture *fixture, uint64_t ino)
                          .version = ++versions[ino],
                          .keep = draft.keep,
                          .attrs = {.size = draft.size, .mtime = draft.mtime}};
-    assert_i64(stage_log_append(fixture->stage, &rec), 0);
-    add_pending(fixture, &rec);
+    assert_i64(stage_log_append(f->stage, &rec), 0);
+    add_pending(f, &rec);
     return true;
 }
 
-void fixture_seal_unlogged(struct stage_fixture *fixture, uint64_t ino)
+void fixture_seal_unlogged(struct stage_fixture *f, uint64_t ino)
 {
     struct stage_draft draft;
-    cr_assert(stage_seal(fixture->stage, ino, versions[ino] + 1, stage_next_seq(fixture->stage),
-                         false, &draft));
+    cr_assert(
+        stage_seal(f->stage, ino, versions[ino] + 1, stage_next_seq(f->stage), false, &draft));
 }
 
-uint8_t *fixture_layer_content(struct stage_fixture *fixture, const struct stage_sealed *sealed)
+uint8_t *fixture_layer_content(struct stage_fixture *f, const struct stage_sealed *sealed)
 {
-    const struct fixture_below *below = &fixture->below[sealed->ino];
+    const struct fixture_below *below = &f->below[sealed->ino];
     uint8_t *content = xcalloc(1, sealed->size + 1);
     if (below->bytes)
         memcpy(content, below->bytes, min_u64(min_u64(sealed->keep, below->size), sealed->size));
     struct stage_part *parts = xcalloc(sealed->ranges, sizeof *parts);
-    size_t count = stage_layer_parts(fixture->stage, sealed->layer, 0, parts, sealed->ranges);
+    size_t count = stage_layer_parts(f->stage, sealed->layer, 0, parts, sealed->ranges);
     assert_u64(count, sealed->ranges);
     for (size_t i = 0; i < count; i++) {
         const struct stage_part *part = &parts[i];
@@ -298,137 +318,139 @@ uint8_t *fixture_layer_content(struct stage_fixture *fixture, const struct stage
             memset(content + part->offset, 0, part->length);
         else
             memcpy(content + part->offset,
-                   fixture->chunks[chunk_number(&part->name)].bytes + part->chunk_offset,
-                   part->length);
+                   f->chunks[chunk_number(&part->name)].bytes + part->chunk_offset, part->length);
     }
     free(parts);
     return content;
 }
 
-void fixture_pin(struct stage_fixture *fixture, uint64_t ino)
+void fixture_pin(struct stage_fixture *f, uint64_t ino)
 {
     struct stage_sealed list[FIXTURE_FILES];
-    size_t count = stage_sealed_list(fixture->stage, list, FIXTURE_FILES);
+    size_t count = stage_sealed_list(f->stage, list, FIXTURE_FILES);
     for (size_t i = 0; i < count; i++) {
         if (list[i].ino != ino)
             continue;
-        stage_pin(fixture->stage, &list[i]);
+        stage_pin(f->stage, &list[i]);
         pinned[ino].ino = ino;
         pinned[ino].version = list[i].version;
         pinned[ino].size = list[i].size;
         free(pinned[ino].content.bytes); /* of one that is pinned still: both are one now */
-        pinned[ino].content =
-            (struct fixture_below){.exists = true,
-                                   .version = list[i].version,
-                                   .size = list[i].size,
-                                   .bytes = fixture_layer_content(fixture, &list[i])};
+        pinned[ino].content = (struct fixture_below){.exists = true,
+                                                     .version = list[i].version,
+                                                     .size = list[i].size,
+                                                     .bytes = fixture_layer_content(f, &list[i])};
         return;
     }
     cr_assert(false, "nothing sealed to pin");
 }
 
-void fixture_done(struct stage_fixture *fixture, uint64_t ino)
+void fixture_done(struct stage_fixture *f, uint64_t ino)
 {
     cr_assert_neq(pinned[ino].ino, 0);
-    if (fixture->below[ino].exists) {
-        free(fixture->below[ino].bytes);
-        fixture->below[ino] = pinned[ino].content;
+    if (f->below[ino].exists) {
+        free(f->below[ino].bytes);
+        f->below[ino] = pinned[ino].content;
     } else {
         free(pinned[ino].content.bytes);
     }
-    retire_pending(fixture, ino, pinned[ino].version);
+    retire_pending(f, ino, pinned[ino].version);
     memset(&pinned[ino], 0, sizeof pinned[ino]);
-    stage_layer_done(fixture->stage, ino);
+    stage_layer_done(f->stage, ino);
 }
 
-uint64_t fixture_piece(struct stage_fixture *fixture, uint64_t ino, uint64_t max_bytes)
+void fixture_write_back(struct stage_fixture *f, uint64_t ino)
+{
+    cr_assert(fixture_seal(f, ino));
+    fixture_pin(f, ino);
+    fixture_done(f, ino);
+}
+
+uint64_t fixture_piece(struct stage_fixture *f, uint64_t ino, uint64_t max_bytes)
 {
     struct stage_part parts[64];
     bool more;
-    size_t count =
-        stage_draft_stretch(fixture->stage, ino, 1, max_bytes, parts, ARRAY_LEN(parts), &more);
-    if (count == 0 || fixture->chunk_count == FIXTURE_CHUNKS)
+    size_t count = stage_draft_stretch(f->stage, ino, 1, max_bytes, parts, ARRAY_LEN(parts), &more);
+    if (count == 0 || f->chunk_count == FIXTURE_CHUNKS)
         return 0;
-    struct fixture_chunk *chunk = &fixture->chunks[fixture->chunk_count];
+    struct fixture_chunk *chunk = &f->chunks[f->chunk_count];
     const struct stage_part *last = &parts[count - 1];
     chunk->len = last->offset + last->length - parts[0].offset;
     chunk->bytes = xmalloc(chunk->len);
-    chunk->pack = 100 + fixture->chunk_count;
+    chunk->pack = 100 + f->chunk_count;
     for (size_t i = 0; i < count; i++)
         memcpy(chunk->bytes + (parts[i].offset - parts[0].offset), parts[i].memory,
                parts[i].length);
     struct stage_chunk_range range = {
         .offset = parts[0].offset, .length = chunk->len, .pack = chunk->pack};
-    memcpy(range.name.bytes, &fixture->chunk_count, sizeof fixture->chunk_count);
-    fixture->chunk_count++;
-    stage_piece_done(fixture->stage, ino, parts, count, &range);
-    stage_unpin_parts(fixture->stage, parts, count);
+    memcpy(range.name.bytes, &f->chunk_count, sizeof f->chunk_count);
+    f->chunk_count++;
+    stage_piece_done(f->stage, ino, parts, count, &range);
+    stage_unpin_parts(f->stage, parts, count);
     return range.length;
 }
 
-static void read_part(struct stage_fixture *fixture, uint64_t ino, const struct stage_part *part,
+static void read_part(struct stage_fixture *f, uint64_t ino, const struct stage_part *part,
                       uint8_t *to)
 {
-    const struct fixture_below *below = &fixture->below[ino];
+    const struct fixture_below *below = &f->below[ino];
     memset(to, 0, part->length);
     if (part->kind == PART_MEMORY)
         memcpy(to, part->memory, part->length);
     else if (part->kind == PART_CHUNK)
-        memcpy(to, fixture->chunks[chunk_number(&part->name)].bytes + part->chunk_offset,
-               part->length);
+        memcpy(to, f->chunks[chunk_number(&part->name)].bytes + part->chunk_offset, part->length);
     else if (part->kind == PART_BELOW && part->offset < below->size)
         memcpy(to, below->bytes + part->offset, min_u64(part->length, below->size - part->offset));
 }
 
-void fixture_read(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, void *buf,
-                  size_t length)
+void fixture_read(struct stage_fixture *f, uint64_t ino, uint64_t offset, void *buf, size_t length)
 {
     struct stage_part parts[7];
     size_t done = 0;
     while (done < length) {
         size_t count =
-            stage_read(fixture->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
+            stage_read(f->stage, ino, offset + done, length - done, parts, ARRAY_LEN(parts));
         cr_assert_gt(count, 0);
         for (size_t i = 0; i < count; i++) {
             assert_u64(parts[i].offset, offset + done);
-            read_part(fixture, ino, &parts[i], (uint8_t *)buf + done);
+            read_part(f, ino, &parts[i], (uint8_t *)buf + done);
             done += parts[i].length;
         }
-        stage_unpin_parts(fixture->stage, parts, count);
+        stage_unpin_parts(f->stage, parts, count);
     }
     assert_u64(done, length);
 }
 
-void fixture_expect(struct stage_fixture *fixture, uint64_t ino, uint64_t offset, const char *text)
+void fixture_expect(struct stage_fixture *f, uint64_t ino, uint64_t offset, const char *text)
 {
     size_t len = strlen(text);
     char *is = xcalloc(1, len + 1);
-    fixture_read(fixture, ino, offset, is, len);
+    fixture_read(f, ino, offset, is, len);
     for (size_t i = 0; i < len; i++)
         is[i] = is[i] ? is[i] : '.';
     expect_str(is, text, "is \"%s\", expected \"%s\"", is, text);
     free(is);
 }
 
-void fixture_expect_drains(struct stage_fixture *fixture)
+void fixture_expect_drains(struct stage_fixture *f)
 {
     for (uint64_t ino = 1; ino < FIXTURE_FILES; ino++) {
-        (void)fixture_seal(fixture, ino);
+        (void)fixture_seal(f, ino);
         if (pinned[ino].ino)
-            fixture_done(fixture, ino);
+            fixture_done(f, ino);
         struct stage_file_state state;
-        if (fixture->below[ino].exists && stage_file_state(fixture->stage, ino, &state)) {
-            fixture_pin(fixture, ino);
-            fixture_done(fixture, ino);
+        if (f->below[ino].exists && stage_file_state(f->stage, ino, &state)) {
+            fixture_pin(f, ino);
+            fixture_done(f, ino);
         }
     }
-    struct stage_usage usage = stage_usage(fixture->stage);
+    struct stage_usage usage = stage_usage(f->stage);
     expect_u64(usage.dirty_bytes, 0);
     expect_u64(usage.draft_bytes, 0);
     expect_u64(usage.drafts, 0);
     for (uint64_t ino = 1; ino < FIXTURE_FILES; ino++)
-        assert_i64(stage_unlink(fixture->stage, ino, stage_next_seq(fixture->stage), false), 0);
-    usage = stage_usage(fixture->stage);
+        assert_i64(stage_unlink(f->stage, ino, stage_next_seq(f->stage), false), 0);
+    usage = stage_usage(f->stage);
     expect_u64(usage.clean_bytes, 0);
     /* The slab that small writes go to stays taken. */
     cr_expect_geq(usage.free_bytes + SLAB_STRIDE, usage.total_bytes);

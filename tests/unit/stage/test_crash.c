@@ -8,26 +8,7 @@
 #include "../expect.h"
 #include "stage_fixture.h"
 
-static struct stage_fixture fixture;
-
-static void setup(void)
-{
-    fixture_create(&fixture, 32 * MIB);
-}
-
-static void teardown(void)
-{
-    fixture_expect_drains(&fixture);
-    fixture_remove(&fixture);
-}
-
-TestSuite(stage_crash, .init = setup, .fini = teardown, .timeout = 600);
-
-static void crash(void)
-{
-    fixture_die(&fixture);
-    fixture_recover(&fixture);
-}
+TestSuite(stage_crash, .init = stage_setup, .fini = stage_teardown, .timeout = 600);
 
 static struct stage_usage usage(void)
 {
@@ -44,7 +25,7 @@ Test(stage_crash, drafts_and_versions_come_back)
     fixture_put(&fixture, 1, 4, "c");
     fixture_cut(&fixture, 1, 7, UINT64_MAX, 7);
     fixture_put(&fixture, 2, 3, "d");
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 0, "aabbcaa.");
     fixture_expect(&fixture, 2, 0, "...d");
     expect_u64(fixture_size(&fixture, 1), 7);
@@ -67,7 +48,7 @@ Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
         assert_i64(fixture_reopen(&fixture), 0);
         assert_i64(stage_adopt(fixture.stage, fixture.epoch, false), 0);
         fixture_expect(&fixture, 1, 0, "aabb");
-        crash();
+        fixture_crash(&fixture);
         fixture_expect(&fixture, 1, 0, "aabb");
         fixture_put(&fixture, 2, i, "x");
     }
@@ -78,7 +59,7 @@ Test(stage_crash, what_a_slab_holds_twice_stays_taken)
 {
     fixture_put(&fixture, 1, 0, "aaaa");
     fixture_put(&fixture, 1, 0, "bbbb");
-    crash();
+    fixture_crash(&fixture);
     expect_u64(usage().dirty_bytes, 4);
     /* New content in every slab that counts as free. */
     for (uint64_t i = 0; i < 20; i++)
@@ -96,7 +77,7 @@ Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
     fixture_seal(&fixture, 2);
     fixture_put(&fixture, 3, 0, "d");
     fixture_seal(&fixture, 3);
-    crash();
+    fixture_crash(&fixture);
     struct stage_sealed sealed[3];
     assert_u64(stage_sealed_list(fixture.stage, sealed, 3), 3);
     const uint64_t order[] = {1, 2, 3};
@@ -112,7 +93,7 @@ Test(stage_crash, numbers_go_on_above_all_that_were_used)
     fixture_seal(&fixture, 1);
     fixture_put(&fixture, 1, 0, "b");
     uint64_t last = stage_last_seq(fixture.stage);
-    crash();
+    fixture_crash(&fixture);
     cr_expect_gt(stage_last_seq(fixture.stage), last);
     expect_u64(stage_last_seq(fixture.stage) >> SEQ_EPOCH_SHIFT, 2);
     uint64_t epoch, next;
@@ -145,13 +126,13 @@ Test(stage_crash, what_is_durable_is_not_taken_back)
     fixture_seal(&fixture, 1);
     fixture_done(&fixture, 1);
     fixture_put(&fixture, 1, 2, "c");
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 0, "abca");
     expect_u64(usage().dirty_bytes, 2);
     /* Durable, and the daemon died before the stage knew. */
     fixture.below[1].version = 3;
     memcpy(fixture.below[1].bytes, "abca", 4);
-    crash();
+    fixture_crash(&fixture);
     expect_u64(usage().dirty_bytes, 0);
     fixture_expect(&fixture, 1, 0, "abca");
 }
@@ -162,7 +143,7 @@ Test(stage_crash, of_a_removed_file_nothing_comes_back)
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
     fixture_put(&fixture, 1, 2, "bb");
     fixture.below[1].exists = false;
-    crash();
+    fixture_crash(&fixture);
     expect_u64(usage().dirty_bytes, 0);
     expect_u64(usage().free_bytes, usage().total_bytes);
 }
@@ -176,12 +157,12 @@ Test(stage_crash, after_a_compaction_only_what_it_named_counts)
     assert_i64(fixture_compact(&fixture), 0);
     fixture_put(&fixture, 1, 5, "b");
     fixture_cut(&fixture, 1, 0, 1, 6);
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 0, ".a..ab");
     fixture_expect(&fixture, 2, 0, "xx");
     assert_i64(fixture_compact(&fixture), 0);
     assert_i64(fixture_compact(&fixture), 0);
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 0, ".a..ab");
     fixture_expect(&fixture, 2, 0, "xx");
 }
@@ -193,7 +174,7 @@ Test(stage_crash, a_compacted_range_whose_slab_serves_another_file)
     fixture_cut(&fixture, 1, 0, UINT64_MAX, 0);
     for (uint64_t i = 0; i < 20; i++)
         fixture_fill(&fixture, 2, i * SLAB_PAYLOAD, 'x', SLAB_PAYLOAD);
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 0, "....");
     expect_u64(fixture_size(&fixture, 1), 0);
     fixture_expect(&fixture, 2, 19 * SLAB_PAYLOAD, "xxx");
@@ -205,13 +186,13 @@ Test(stage_crash, pieces_come_back)
     fixture_fill(&fixture, 1, 300000, 'b', 1000);
     assert_u64(fixture_piece(&fixture, 1, MIB), 301000);
     fixture_put(&fixture, 1, 10, "x");
-    crash();
+    fixture_crash(&fixture);
     cr_expect(stage_uses_pack(fixture.stage, 100));
     fixture_expect(&fixture, 1, 9, "axa");
     fixture_expect(&fixture, 1, 299999, "ab");
     expect_u64(usage().dirty_bytes, 1);
     expect_u64(fixture_piece(&fixture, 1, MIB), 1);
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 9, "axa");
     expect_u64(usage().dirty_bytes, 0);
 }
@@ -222,7 +203,7 @@ Test(stage_crash, a_lost_piece_matters_only_if_it_is_content)
     assert_u64(fixture_piece(&fixture, 1, MIB), 1000);
     fixture_fill(&fixture, 1, 0, 'b', 1000);
     fixture.chunks[0].pack = 0; /* nothing named it, so it was dropped */
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 0, "bbb");
     fixture_fill(&fixture, 2, 0, 'c', 1000);
     assert_u64(fixture_piece(&fixture, 2, MIB), 1000);
@@ -230,7 +211,7 @@ Test(stage_crash, a_lost_piece_matters_only_if_it_is_content)
     fixture_die(&fixture);
     expect_i64(fixture_reopen(&fixture), -EUCLEAN);
     fixture.chunks[1].pack = 101;
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 2, 0, "ccc");
 }
 
@@ -250,10 +231,10 @@ Test(stage_crash, a_file_that_gets_a_name_enters_the_log_whole_or_not_at_all)
     expect_i64(stage_relink(fixture.stage, 1, room / 2), 0);
     expect_u64(stage_drafts(fixture.stage, inos, 2), 1);
     fixture_put(&fixture, 1, 4, "d");
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 0, "aabcd");
     fixture_seal(&fixture, 1);
-    crash();
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 0, "aabcd");
 }
 
@@ -379,14 +360,12 @@ Test(stage_crash, a_directory_of_its_own)
 Test(stage_crash, a_link_in_the_place_of_a_stage_is_refused)
 {
     fixture_die(&fixture);
-    char *ctl = xasprintf("%s/cairn-%s.ctl", fixture.dir, "abababababababababababababababab");
     char *moved = xasprintf("%s/moved", fixture.dir);
-    assert_i64(rename(ctl, moved), 0);
-    assert_i64(symlink(moved, ctl), 0);
+    assert_i64(rename(fixture.ctl, moved), 0);
+    assert_i64(symlink(moved, fixture.ctl), 0);
     struct stage *stage;
     expect_i64(stage_open(&fixture.config, &stage), -ELOOP);
-    assert_i64(rename(moved, ctl), 0);
-    free(ctl);
+    assert_i64(rename(moved, fixture.ctl), 0);
     free(moved);
     fixture_recover(&fixture);
 }
@@ -413,8 +392,7 @@ Test(stage_crash, memory_of_a_daemon_before_is_mapped_before_the_kernel_copies)
     struct stage_part part;
     fixture_fill(&fixture, 1, 0, 'a', SLAB_PAYLOAD);
     fixture_fill(&fixture, 2, 0, 'b', SLAB_PAYLOAD);
-    fixture_die(&fixture);
-    fixture_recover(&fixture);
+    fixture_crash(&fixture);
     assert_u64(stage_read(fixture.stage, 1, 0, SLAB_PAYLOAD, &part, 1), 1);
     assert_u64(part.kind, PART_MEMORY);
     assert_u64(part.length, SLAB_PAYLOAD);

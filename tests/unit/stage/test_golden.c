@@ -35,14 +35,9 @@
 /* Five records, each in front of its bytes. */
 #define SHARED_LEN (5u * 64 + 512 + 128 + 64 + 128 + 128)
 
-static struct stage_fixture fixture;
-static char *ctl, *slabs;
-
 static void make(void)
 {
     fixture_create(&fixture, 20 * MIB);
-    ctl = xasprintf("%s/cairn-abababababababababababababababab.ctl", fixture.dir);
-    slabs = xasprintf("%s/cairn-abababababababababababababababab.slabs", fixture.dir);
     /* Tags of records must not differ from run to run. */
     memset(fixture.stage->header->secret, 0x5a, SECRET_LEN);
 }
@@ -50,8 +45,6 @@ static void make(void)
 static void done(void)
 {
     fixture_remove(&fixture);
-    free(ctl);
-    free(slabs);
 }
 
 TestSuite(stage_golden, .init = make, .fini = done, .timeout = 600);
@@ -146,18 +139,18 @@ Test(stage_golden, is_written)
     work();
     expect_content();
     fixture_die(&fixture);
-    read_at(ctl, 0, header, sizeof header);
+    read_at(fixture.ctl, 0, header, sizeof header);
     memset(header + BOOT_ID_AT, '0', BOOT_ID_LEN);
     set_crc(header, 2);
     golden_compare("header", header, sizeof header);
     memcpy(&tail, header + TAIL_AT, sizeof tail);
-    compare_part("slab-table", ctl, TABLE_AT, TABLE_LEN);
-    compare_part("handle-table", ctl, HANDLES_AT, HANDLES_LEN);
-    compare_part("log", ctl, SECOND_LOG_AT, tail);
-    compare_part("slab-shared", slabs, 0, SHARED_LEN);
-    compare_part("slab-received", slabs, SLAB, 64);
-    expect_u64(size_of(ctl), CTL_LEN);
-    expect_u64(size_of(slabs), SLABS_LEN);
+    compare_part("slab-table", fixture.ctl, TABLE_AT, TABLE_LEN);
+    compare_part("handle-table", fixture.ctl, HANDLES_AT, HANDLES_LEN);
+    compare_part("log", fixture.ctl, SECOND_LOG_AT, tail);
+    compare_part("slab-shared", fixture.slabs, 0, SHARED_LEN);
+    compare_part("slab-received", fixture.slabs, SLAB, 64);
+    expect_u64(size_of(fixture.ctl), CTL_LEN);
+    expect_u64(size_of(fixture.slabs), SLABS_LEN);
 }
 
 static void put_golden(const char *name, const char *path, uint64_t at)
@@ -176,7 +169,7 @@ static void put_golden_header(uint32_t of, uint32_t version)
     read_at("/proc/sys/kernel/random/boot_id", 0, data + BOOT_ID_AT, BOOT_ID_LEN);
     memcpy(data + VERSION_AT, &version, sizeof version);
     set_crc((uint8_t *)data, of);
-    write_at(ctl, 0, data, len);
+    write_at(fixture.ctl, 0, data, len);
 }
 
 static void empty(const char *path, uint64_t len)
@@ -191,15 +184,15 @@ static void assemble(uint32_t version)
     bool keyed = version > 1;
     uint8_t payload[STAGE_STEAL_MIN];
     memset(payload, 'c', sizeof payload);
-    empty(ctl, CTL_LEN);
-    empty(slabs, SLABS_LEN);
+    empty(fixture.ctl, CTL_LEN);
+    empty(fixture.slabs, SLABS_LEN);
     put_golden_header(version, version);
-    put_golden(keyed ? "slab-table" : "unkeyed-slab-table", ctl, TABLE_AT);
-    put_golden("handle-table", ctl, HANDLES_AT);
-    put_golden("log", ctl, SECOND_LOG_AT);
-    put_golden(keyed ? "slab-shared" : "unkeyed-slab-shared", slabs, 0);
-    put_golden(keyed ? "slab-received" : "unkeyed-slab-received", slabs, SLAB);
-    write_at(slabs, SLAB + 4096, payload, sizeof payload);
+    put_golden(keyed ? "slab-table" : "unkeyed-slab-table", fixture.ctl, TABLE_AT);
+    put_golden("handle-table", fixture.ctl, HANDLES_AT);
+    put_golden("log", fixture.ctl, SECOND_LOG_AT);
+    put_golden(keyed ? "slab-shared" : "unkeyed-slab-shared", fixture.slabs, 0);
+    put_golden(keyed ? "slab-received" : "unkeyed-slab-received", fixture.slabs, SLAB);
+    write_at(fixture.slabs, SLAB + 4096, payload, sizeof payload);
 }
 
 static void expect_read(uint32_t version)
@@ -229,7 +222,7 @@ Test(stage_golden, version_1_is_read_and_becomes_2)
     fixture_fill(&fixture, 1, 20, 'x', 3);
     fixture_fill(&fixture, 2, 0, 'y', STAGE_STEAL_MIN);
     fixture_die(&fixture);
-    read_at(ctl, VERSION_AT, &version, sizeof version);
+    read_at(fixture.ctl, VERSION_AT, &version, sizeof version);
     expect_u64(version, 2);
     fixture_recover(&fixture);
     fixture_expect(&fixture, 1, 18, "ddxxxd");
@@ -247,8 +240,7 @@ Test(stage_golden, version_1_is_read_twice)
     assert_i64(fixture_reopen(&fixture), 0);
     assert_i64(stage_adopt(fixture.stage, fixture.epoch, false), 0);
     assert_i64(fixture_compact(&fixture), 0);
-    fixture_die(&fixture);
-    fixture_recover(&fixture);
+    fixture_crash(&fixture);
     expect_content();
     fixture_expect_drains(&fixture);
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Shared memory that was changed: an error, or less than there was; never a
  * crash. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "../expect.h"
+#include "../spoil.h"
 #include "../base/campaign.h"
 #include "../base/seeded.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "base/crc.h"
 #include "stage_fixture.h"
@@ -17,9 +15,7 @@
 #define CTL_FIXED (4096u + 4096u) /* header, slab table */
 #define HANDLES_LEN (131072u * 16u)
 
-static struct stage_fixture fixture;
 static struct seeded seed;
-static char *ctl, *slabs;
 
 static uint64_t rnd(uint64_t below)
 {
@@ -29,8 +25,6 @@ static uint64_t rnd(uint64_t below)
 static void work(void)
 {
     fixture_create(&fixture, 20 * MIB);
-    ctl = xasprintf("%s/cairn-abababababababababababababababab.ctl", fixture.dir);
-    slabs = xasprintf("%s/cairn-abababababababababababababababab.slabs", fixture.dir);
     for (uint64_t ino = 1; ino < 4; ino++) {
         for (uint64_t i = 0; i < 10; i++)
             fixture_fill(&fixture, ino, i * 300, 'a', 500);
@@ -42,17 +36,6 @@ static void work(void)
         cr_assert(fixture_seal(&fixture, ino));
         fixture_fill(&fixture, ino, 10, 'c', 20);
     }
-}
-
-static void flip(const char *path, uint64_t offset)
-{
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    uint8_t byte;
-    cr_assert_geq(fd, 0);
-    assert_i64(io_pread_full(fd, &byte, 1, offset), 0);
-    byte ^= (uint8_t)(1u << rnd(8));
-    assert_i64(io_pwrite_full(fd, &byte, 1, offset), 0);
-    close(fd);
 }
 
 static void read_all(void)
@@ -86,14 +69,7 @@ static void end(void)
 {
     if (fixture.stage)
         fixture_die(&fixture);
-    stage_remove_files(fixture.dir, fixture.config.name);
-    assert_i64(rmdir(fixture.dir), 0);
-    fixture.stage = NULL;
-    for (unsigned i = 0; i < fixture.chunk_count; i++)
-        free(fixture.chunks[i].bytes);
-    free(fixture.pending);
-    free(ctl);
-    free(slabs);
+    fixture_remove(&fixture);
 }
 
 struct outcome {
@@ -110,7 +86,8 @@ static struct outcome damage(const char *which, unsigned times, uint64_t from, u
         work();
         fixture_die(&fixture);
         for (uint64_t flips = 1 + rnd(3); flips > 0; flips--)
-            flip(which[0] == 'c' ? ctl : slabs, from + rnd(length));
+            spoil_file(which[0] == 'c' ? fixture.ctl : fixture.slabs, from + rnd(length), 1,
+                       (uint8_t)(1u << rnd(8)));
         outcome.usable += recover_and_use();
         end();
     }
@@ -146,7 +123,7 @@ Test(stage_hostile, log)
     /* The compaction made the second half the active one. */
     struct stat st;
     work();
-    assert_i64(stat(ctl, &st), 0);
+    assert_i64(stat(fixture.ctl, &st), 0);
     uint64_t half = ((uint64_t)st.st_size - CTL_FIXED - HANDLES_LEN) / 2;
     end();
     struct outcome outcome = damage("ctl", 40, CTL_FIXED + HANDLES_LEN + half, 1000);
@@ -260,8 +237,7 @@ Test(stage_hostile, records_behind_the_log)
     uint8_t *end = fixture.stage->log[0] + atomic_load(&fixture.stage->header->log_tail[0]);
     for (unsigned i = 0; i < 100; i++, end += record_encoded_len(&rec))
         record_encode(&rec, end);
-    fixture_die(&fixture);
-    fixture_recover(&fixture);
+    fixture_crash(&fixture);
     fixture_expect(&fixture, 1, 190, "ssssssssss");
     assert_i64(stage_log_append(fixture.stage, &rec), 0);
     fixture_die(&fixture);
@@ -275,11 +251,11 @@ Test(stage_hostile, files_of_another_length)
     work();
     fixture_die(&fixture);
     struct stage *stage;
-    assert_i64(truncate(slabs, 5 * MIB), 0);
+    assert_i64(truncate(fixture.slabs, 5 * MIB), 0);
     expect_i64(stage_open(&fixture.config, &stage), -EUCLEAN);
-    assert_i64(truncate(ctl, 4096), 0);
+    assert_i64(truncate(fixture.ctl, 4096), 0);
     expect_i64(stage_open(&fixture.config, &stage), -EUCLEAN);
-    assert_i64(truncate(ctl, 100), 0);
+    assert_i64(truncate(fixture.ctl, 100), 0);
     expect_i64(stage_open(&fixture.config, &stage), -EUCLEAN);
     end();
 }

@@ -3,27 +3,12 @@
 #include "../expect.h"
 #include "stage_fixture.h"
 
-static struct stage_fixture fixture;
-
-static void setup(void)
-{
-    fixture_create(&fixture, 32 * MIB);
-}
-
-static void teardown(void)
-{
-    fixture_expect_drains(&fixture);
-    fixture_remove(&fixture);
-}
-
-TestSuite(stage_layers, .init = setup, .fini = teardown, .timeout = 600);
+TestSuite(stage_layers, .init = stage_setup, .fini = stage_teardown, .timeout = 600);
 
 Test(stage_layers, draft_over_sealed_over_pinned_over_clean_over_below)
 {
     fixture_put(&fixture, 1, 0, "aaaaaaaaaa");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
-    fixture_done(&fixture, 1);
+    fixture_write_back(&fixture, 1);
     fixture_put(&fixture, 1, 8, "bbbb");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
@@ -59,9 +44,7 @@ Test(stage_layers, a_gap_between_the_old_end_and_a_write_is_a_hole)
 Test(stage_layers, truncation_hides_what_lay_below_for_good)
 {
     fixture_put(&fixture, 1, 0, "abcdefgh");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
-    fixture_done(&fixture, 1);
+    fixture_write_back(&fixture, 1);
     fixture_cut(&fixture, 1, 3, UINT64_MAX, 3);
     expect_u64(fixture_size(&fixture, 1), 3);
     fixture_cut(&fixture, 1, 6, UINT64_MAX, 6);
@@ -78,9 +61,7 @@ Test(stage_layers, truncation_hides_what_lay_below_for_good)
 Test(stage_layers, a_hole_is_punched_through_every_layer)
 {
     fixture_put(&fixture, 1, 0, "abcdefgh");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
-    fixture_done(&fixture, 1);
+    fixture_write_back(&fixture, 1);
     fixture_put(&fixture, 1, 2, "XX");
     fixture_cut(&fixture, 1, 3, 3, 8);
     fixture_expect(&fixture, 1, 0, "abX...gh");
@@ -128,9 +109,7 @@ Test(stage_layers, a_pinned_version_is_not_merged)
 Test(stage_layers, two_versions_that_are_pinned_one_after_the_other_are_one)
 {
     fixture_put(&fixture, 1, 0, "aaaaaaaaaa");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
-    fixture_done(&fixture, 1);
+    fixture_write_back(&fixture, 1);
     fixture_put(&fixture, 1, 2, "bb");
     fixture_seal(&fixture, 1);
     fixture_pin(&fixture, 1);
@@ -291,9 +270,7 @@ Test(stage_layers, a_chunk_may_be_content)
     fixture_expect(&fixture, 1, 0, "..34567");
     fixture_put(&fixture, 1, 4, "x");
     fixture_expect(&fixture, 1, 0, "..34x67");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
-    fixture_done(&fixture, 1);
+    fixture_write_back(&fixture, 1);
     cr_expect_not(stage_uses_pack(fixture.stage, 7), "what is clean needs no pack");
     fixture_expect(&fixture, 1, 0, "..34x67");
 }

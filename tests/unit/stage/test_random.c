@@ -21,7 +21,6 @@ struct model_file {
     struct state sealed; /* newest sealed state: what a pin would write */
 };
 
-static struct stage_fixture fixture;
 static struct model_file *files;
 static struct seeded seed;
 

@@ -5,19 +5,12 @@
 #include "stage/internal.h"
 #include "stage/requests.h"
 
-static struct stage_fixture fixture;
-
-static void begin(void)
-{
-    fixture_create(&fixture, 32 * MIB);
-}
-
-static void end(void)
+static void remove_stage(void)
 {
     fixture_remove(&fixture);
 }
 
-TestSuite(stage_requests, .init = begin, .fini = end);
+TestSuite(stage_requests, .init = stage_setup, .fini = remove_stage);
 
 /* The daemon dies, and another adopts the mount. */
 static void die_and_adopt(void)
@@ -151,8 +144,7 @@ Test(stage_requests, any_other_recovery_clears_the_table)
     stage_request_enter(fixture.stage, 10, 10, REQUEST_RECORDS, 1ull << REC_UNLINK);
     append_unlink(5);
     stage_request_leave();
-    fixture_die(&fixture);
-    fixture_recover(&fixture);
+    fixture_crash(&fixture);
     cr_expect_not(stage_request_return(fixture.stage, 10, &left));
 }
 

@@ -15,7 +15,6 @@
 #include "stage/internal.h"
 #include "stage_fixture.h"
 
-static struct stage_fixture fixture;
 static _Atomic int room_calls;
 
 static void note_room(void *arg)
@@ -26,17 +25,11 @@ static void note_room(void *arg)
 
 static void setup(void)
 {
-    fixture_create(&fixture, 32 * MIB);
+    stage_setup();
     stage_on_room(fixture.stage, note_room, NULL);
 }
 
-static void teardown(void)
-{
-    fixture_expect_drains(&fixture);
-    fixture_remove(&fixture);
-}
-
-TestSuite(stage_room, .init = setup, .fini = teardown, .timeout = 600);
+TestSuite(stage_room, .init = setup, .fini = stage_teardown, .timeout = 600);
 
 /* Of every file in the directory. */
 static uint64_t files_bytes(const char *directory)
@@ -72,13 +65,6 @@ Test(stage_room, size_within_counts_every_file)
         cr_expect_geq(taken + 4 * MIB + bytes / 64, bytes);
         stage_close(stage, true);
     }
-}
-
-static void make_durable(uint64_t ino)
-{
-    cr_assert(fixture_seal(&fixture, ino));
-    fixture_pin(&fixture, ino);
-    fixture_done(&fixture, ino);
 }
 
 /* Large writes until there is no room; returns how many. */
@@ -122,7 +108,7 @@ Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
     struct stage_file_state state;
     cr_expect_not(stage_file_state(fixture.stage, 2, &state), "nothing happened");
     int before = atomic_load(&room_calls);
-    make_durable(1);
+    fixture_write_back(&fixture, 1);
     cr_expect_gt(atomic_load(&room_calls), before);
     cr_expect_gt(stage_usage(fixture.stage).clean_bytes, count * MIB);
     expect_i64(fixture_write(&fixture, 2, 0, "a", 1), 0);
@@ -131,7 +117,7 @@ Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
 Test(stage_room, what_is_durable_goes_oldest_first)
 {
     uint64_t count = fill(1);
-    make_durable(1);
+    fixture_write_back(&fixture, 1);
     for (uint64_t i = 0; i < 12; i++)
         fixture_fill(&fixture, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
     struct stage_part part;
@@ -148,7 +134,7 @@ Test(stage_room, what_a_reader_holds_does_not_go)
     uint64_t count = fill(1);
     struct stage_part part;
     assert_u64(stage_read(fixture.stage, 1, 0, 10, &part, 1), 1);
-    make_durable(1);
+    fixture_write_back(&fixture, 1);
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), false), 0);
     for (uint64_t i = 0; i + 1 < count; i++)
         fixture_fill(&fixture, 2, i * SLAB_PAYLOAD, 'n', SLAB_PAYLOAD);
@@ -161,7 +147,7 @@ Test(stage_room, small_durable_ranges_do_not_use_up_the_table)
     for (unsigned round = 0; round < 5; round++) {
         for (unsigned i = 0; i < 5000; i++)
             fixture_write_ok(&fixture, 1, (uint64_t)(round * 5000 + i) * 7, "x", 1);
-        make_durable(1);
+        fixture_write_back(&fixture, 1);
     }
 }
 
@@ -172,7 +158,7 @@ Test(stage_room, many_small_ranges_that_are_not_durable_wait)
         count++;
     cr_expect_lt(count, 30000);
     expect_i64(stage_erase(fixture.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
-    make_durable(1);
+    fixture_write_back(&fixture, 1);
     fixture_write_ok(&fixture, 2, 0, "x", 1);
 }
 
@@ -557,7 +543,7 @@ Test(stage_room, durable_ranges_of_a_file_without_a_name_do_not_count)
     uint64_t crowding;
     for (uint64_t i = 0; i < 9000; i++)
         fixture_fill(&fixture, 1, 2 * i, 'x', 1);
-    make_durable(1);
+    fixture_write_back(&fixture, 1);
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
     cr_expect_not(stage_is_crowded(fixture.stage, &crowding));
     for (uint64_t i = 0; i < 8000; i++)
