@@ -314,3 +314,18 @@ size_t dense_expect_none_local(void)
     assert_i64(view_packs(fixture.store->local.view, look_at_pack, &count), 0);
     return count;
 }
+
+void dense_reopen(void)
+{
+    open_store(true);
+    atomic_store(&gets, 0);
+}
+
+void dense_leave_only_the_remote(void)
+{
+    dense_publish();
+    struct warm_status s = run_job(NULL, true);
+    assert_u64(s.unpublished_bytes + s.busy_bytes, 0);
+    assert_u64(view_now().packs, 0);
+    dense_reopen();
+}

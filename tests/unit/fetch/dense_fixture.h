@@ -32,3 +32,7 @@ void dense_publish(void);
 void dense_spoil(uint64_t pack, uint64_t from, uint64_t length);
 /* No chunk of a pack on NVMe refers to another; returns how many there are. */
 size_t dense_expect_none_local(void);
+/* Gets are counted anew. */
+void dense_reopen(void);
+/* All of it is in the remote, and nowhere else. */
+void dense_leave_only_the_remote(void);

@@ -46,9 +46,11 @@ void use_remote(bool wanted)
                                                      .gc_grace_ns = 3600ll * 1000000000};
 }
 
-void open_store(void)
+void open_store(bool with_remote)
 {
-    use_remote(true);
+    if (fixture.store)
+        fixture_close(&fixture);
+    use_remote(with_remote);
     fixture_open(&fixture);
 }
 
@@ -58,7 +60,7 @@ void fetch_setup(void)
     strcpy(remote_path, "/tmp/cairn-remote-XXXXXX");
     cr_assert_not_null(mkdtemp(remote_path));
     (void)snprintf(remote_name, sizeof remote_name, "dir:%s", remote_path);
-    open_store();
+    open_store(true);
 }
 
 void fetch_teardown(void)
@@ -80,12 +82,13 @@ void wait_remote(void)
 
 void move_node(void)
 {
+    wait_remote();
     fixture_close(&fixture);
     fixture_delete(&fixture, "");
     assert_i64(mkdir(fixture.path, 0700), 0);
     fixture_lose_power(&fixture);
     atomic_store(&gets, 0);
-    open_store();
+    open_store(true);
 }
 
 struct view_state view_now(void)
@@ -130,4 +133,25 @@ struct warm_status await_job(uint64_t job)
 struct warm_status run_job(const char *name, bool evicts)
 {
     return await_job(start_job(name, evicts));
+}
+
+int try_read(uint64_t ino, enum store_reach reach)
+{
+    uint8_t buf[4096];
+    size_t good;
+    return store_read(fixture.store, ino, 0, buf, sizeof buf, reach, &good);
+}
+
+static void note(const char *path, const char *what, void *arg)
+{
+    (void)path;
+    (void)snprintf(arg, 200, "%s", what);
+}
+
+const char *damage_found(void)
+{
+    static char what[200];
+    what[0] = 0;
+    damage_list(store_commit(fixture.store)->damage, note, what);
+    return what;
 }

@@ -16,12 +16,13 @@ extern _Atomic bool one_get_fails; /* the next that is let go on */
 
 void fetch_setup(void);
 void fetch_teardown(void);
-void open_store(void);
+/* Closes it before, where it is open. */
+void open_store(bool with_remote);
 /* Of the next open. */
 void use_remote(bool wanted);
 /* Until the remote has all that happened. */
 void wait_remote(void);
-/* Another node: nothing is left here but the remote. */
+/* Another node: nothing is left here but what the remote got, which is waited for. */
 void move_node(void);
 struct view_state view_now(void);
 /* Until so much lies in packs on NVMe. */
@@ -31,3 +32,7 @@ uint64_t start_job(const char *name, bool evicts);
 struct warm_status look_at_job(uint64_t job);
 struct warm_status await_job(uint64_t job);
 struct warm_status run_job(const char *name, bool evicts);
+/* The first bytes of the file; 0, or the error. */
+int try_read(uint64_t ino, enum store_reach reach);
+/* What is said of the last file that has damage; "": none. */
+const char *damage_found(void);

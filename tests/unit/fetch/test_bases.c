@@ -11,16 +11,6 @@ TestSuite(bases, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 
 #define WEIGHTS (2 * MIB)
 
-/* "base", and "next" as dx of it, in the remote alone. */
-static void make_two(void)
-{
-    dense_put_pair(WEIGHTS);
-    dense_publish();
-    assert_u64(run_job(NULL, true).busy_bytes, 0);
-    fixture_close(&fixture);
-    open_store();
-}
-
 /* Threads that know of each base that they need who fetches it, and wait for it. */
 static _Atomic unsigned waiting;
 int __real_bases_cache_await(struct bases_cache *cache, const struct base *base);
@@ -69,7 +59,8 @@ static void gather_at_once(struct gathering *gathering, size_t count)
 
 Test(bases, a_base_comes_once_for_all_that_need_it)
 {
-    make_two();
+    dense_put_pair(WEIGHTS);
+    dense_leave_only_the_remote();
     struct gathering gathering[4] = {0};
     for (size_t i = 0; i < ARRAY_LEN(gathering); i++)
         gathering[i].entry = dense_entry("next", 0);
@@ -83,7 +74,8 @@ Test(bases, a_base_comes_once_for_all_that_need_it)
 /* It fails for all of them, and not for those that come later. */
 Test(bases, a_base_that_does_not_come_fails_all_that_wait)
 {
-    make_two();
+    dense_put_pair(WEIGHTS);
+    dense_leave_only_the_remote();
     struct gathering gathering[4] = {0};
     for (size_t i = 0; i < ARRAY_LEN(gathering); i++)
         gathering[i].entry = dense_entry("next", 0);

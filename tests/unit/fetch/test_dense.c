@@ -38,28 +38,11 @@ TestSuite(dense, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 
 static uint64_t base_pack, dx_pack;
 
-static void reopen(void)
-{
-    fixture_close(&fixture);
-    open_store();
-    atomic_store(&gets, 0);
-}
-
-/* All of it is in the remote, and nowhere else. */
-static void leave_only_the_remote(void)
-{
-    dense_publish();
-    struct warm_status s = run_job(NULL, true);
-    assert_u64(s.unpublished_bytes + s.busy_bytes, 0);
-    assert_u64(view_now().packs, 0);
-    reopen();
-}
-
 /* "base", and "next" as dx of it. */
 static void make_two(void)
 {
     dense_put_pair(WEIGHTS);
-    leave_only_the_remote();
+    dense_leave_only_the_remote();
     /* The round before that head has emptied the pack that both lay in, if it was mostly dead. */
     dx_pack = dense_entry("next", 0).pack;
     base_pack = dense_entry("base", 0).pack;
@@ -81,7 +64,7 @@ Test(dense, twin_is_read_beside_its_image)
     dense_put_master("master", 1, 0, 2 * WEIGHTS);
     wait_remote();
     (void)dense_place_twin("master", "image", 1);
-    leave_only_the_remote();
+    dense_leave_only_the_remote();
     assert_u64(dense_entry("master", 0).encoding, ENCODING_TWIN);
     dense_expect_master("master", 1, 0, 2 * WEIGHTS);
     dense_expect_weights("image", 1, 0, WEIGHTS);
@@ -94,7 +77,7 @@ Test(dense, a_base_may_have_a_base)
     dense_put_master("master", 1, 1, 2 * WEIGHTS);
     wait_remote();
     (void)dense_place_twin("master", "next", 2);
-    leave_only_the_remote();
+    dense_leave_only_the_remote();
     dense_expect_master("master", 1, 1, 2 * WEIGHTS);
 }
 
@@ -133,7 +116,7 @@ Test(dense, a_base_on_nvme_is_not_fetched)
 {
     make_two();
     (void)run_job("base", false);
-    reopen();
+    dense_reopen();
     dense_spoil(base_pack, 0, 2 * MIB);
     dense_expect_weights("next", 1, 1, WEIGHTS);
 }
@@ -145,7 +128,7 @@ Test(dense, small_reads_share_a_base)
     dense_put_master("master", 1, 0, 2 * MIB);
     wait_remote();
     (void)dense_place_twin("master", "image", 1);
-    leave_only_the_remote();
+    dense_leave_only_the_remote();
     uint8_t buf[4096];
     fixture_read(&fixture, fixture_lookup(&fixture, "master"), 0, buf, sizeof buf);
     fixture_read(&fixture, fixture_lookup(&fixture, "master"), MIB + MIB / 2, buf, sizeof buf);
@@ -167,9 +150,7 @@ Test(dense, what_is_kept_stands_by_itself)
         (void)usleep(10000);
     }
     cr_assert_geq(kept, 6, "%zu chunks are kept", kept);
-    fixture_close(&fixture);
-    use_remote(false);
-    fixture_open(&fixture);
+    open_store(false);
     dense_expect_weights("next", 1, 1, WEIGHTS);
     fixture_close(&fixture);
     assert_i64(fixture_fsck(&fixture), 0);
@@ -184,12 +165,6 @@ Test(dense, a_local_pack_takes_no_other, .signal = SIGABRT)
 
 /* --- damage ----------------------------------------------------------------------------------- */
 
-static void note(const char *path, const char *what, void *arg)
-{
-    (void)path;
-    (void)snprintf(arg, 200, "%s", what);
-}
-
 /* The chunks of "next" that refer to a damaged one, and no other. */
 static void expect_damage(uint64_t offset, uint64_t length)
 {
@@ -202,16 +177,15 @@ static void expect_damage(uint64_t offset, uint64_t length)
 
 Test(dense, a_damaged_base_costs_what_refers_to_it)
 {
-    char what[200] = "", hex[17], wanted[64];
+    char hex[17], wanted[64];
     make_two();
     struct chunk_entry base = dense_entry("base", 2 * MIB);
     dense_spoil(base.pack, base.offset + base.stored_len / 2, 8);
     hold_repair(fixture.store->remote);
     expect_damage(2 * MIB, MIB);
-    damage_list(store_commit(fixture.store)->damage, note, what);
     hex_print(hex, base.name.bytes, 8);
     (void)snprintf(wanted, sizeof wanted, "refers to chunk %s, which is damaged", hex);
-    cr_assert_not_null(strstr(what, wanted), "%s", what);
+    cr_assert_not_null(strstr(damage_found(), wanted), "%s", damage_found());
     cr_assert(remote_is_bad_pack(fixture.store->remote, base.pack));
     cr_assert_not(remote_is_bad_pack(fixture.store->remote, dx_pack), "it is whole");
 }
@@ -226,31 +200,19 @@ static void await_repair(void)
     dense_publish();
 }
 
-static void nothing_said(const char *line, void *arg)
-{
-    (void)line;
-    (void)arg;
-}
-
 /* NVMe has the base: it goes to the remote once more, and what refers to it can be read again. */
 Test(dense, a_damaged_base_is_healed_from_nvme)
 {
     make_two();
     (void)run_job("base", false);
     dense_spoil(base_pack, 64, 2 * MIB);
-    struct job_options options = {.kind = JOB_SCRUB, .remote = true};
-    struct job_status status;
-    uint64_t number;
-    assert_i64(store_job_start(fixture.store, &options, &number), 0);
-    do {
-        (void)usleep(5000);
-        store_job_status(fixture.store, 0, nothing_said, NULL, &status);
-    } while (status.running);
+    struct job_status status =
+        fixture_run_job(&fixture, (struct job_options){.kind = JOB_SCRUB, .remote = true});
     cr_assert_gt(status.counts.found, 0);
     assert_u64(status.counts.unhealed, 0);
     await_repair();
     (void)run_job(NULL, true);
-    reopen();
+    dense_reopen();
     dense_expect_weights("next", 1, 1, WEIGHTS);
     assert_u64(dense_entry("next", 0).encoding, ENCODING_DX);
 }
@@ -290,7 +252,7 @@ Test(dense, a_base_that_is_damaged_on_nvme_is_healed)
 {
     make_two();
     (void)run_job("base", false);
-    reopen();
+    dense_reopen();
     assert_i64(view_packs(fixture.store->local.view, spoil_one, NULL), 0);
     dense_expect_weights("next", 1, 1, WEIGHTS);
     struct store_status s;
@@ -355,7 +317,7 @@ Test(dense, a_cycle_ends)
     assert_i64(dense_read_weights("next", 1, 1, 0, 1000), 0);
 }
 
-static struct chunk_entry lie;
+static struct chunk_entry truth, lie;
 
 static void give_lie(struct chunk_entry *entry)
 {
@@ -363,59 +325,47 @@ static void give_lie(struct chunk_entry *entry)
         *entry = lie;
 }
 
+/* And begins the next one. */
 static void expect_lie(const char *what)
 {
     assert_i64(dense_read_weights("next", 1, 1, 0, 1000), -EIO, "%s", what);
     assert_i64(dense_read_weights("next", 1, 1, MIB, 1000), 0, "%s: others", what);
+    lie = truth;
 }
 
 Test(dense, references_to_what_is_not_so)
 {
     make_two();
-    const struct chunk_entry is = dense_entry("next", 0);
+    truth = lie = dense_entry("next", 0);
     twist = give_lie;
     hold_repair(fixture.store->remote);
-    lie = is;
     lie.refs[0].name.bytes[5] ^= 1;
     expect_lie("a base that is nowhere");
-    lie = is;
     lie.refs[0].length += 4096;
     expect_lie("more than the base has");
-    lie = is;
     lie.refs[0].length -= 4096;
     expect_lie("less than the chunk");
-    lie = is;
     lie.refs[0].offset = 4096;
     expect_lie("past its end");
-    lie = is;
     lie.refs[0].offset = UINT32_MAX;
     expect_lie("far past its end");
-    lie = is;
     lie.refs[0].name = dense_entry("base", MIB).name;
     expect_lie("another base");
-    lie = is;
     lie.ref_count = 2;
     lie.refs[1] = lie.refs[0];
     expect_lie("two bases of a dx");
-    lie = is;
     lie.ref_count = 200;
     expect_lie("too many");
-    lie = is;
     lie.ref_count = 0;
     expect_lie("no base");
-    lie = is;
     lie.depth = 9;
     expect_lie("too deep");
-    lie = is;
     lie.encoding = ENCODING_TWIN;
     expect_lie("a twin");
-    lie = is;
     lie.encoding = ENCODING_FX;
     expect_lie("an encoding that refers to nothing");
-    lie = is;
     lie.encoding = 77;
     expect_lie("an unknown encoding");
-    lie = is;
     lie.raw_len = 4096;
     expect_lie("another length");
     twist = NULL;
@@ -425,14 +375,12 @@ Test(dense, references_to_what_is_not_so)
 /* An error that may pass is one of the remote, and no damage. */
 Test(dense, a_base_that_does_not_come_now_is_no_damage)
 {
-    char what[200] = "";
     make_two();
     uint8_t buf[4096];
     fixture_read(&fixture, fixture_lookup(&fixture, "base"), 0, buf, sizeof buf);
     atomic_store(&get_error, -ETIMEDOUT);
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), -EIO);
-    damage_list(store_commit(fixture.store)->damage, note, what);
-    assert_i64(what[0], 0, "%s", what);
+    assert_str(damage_found(), "");
     atomic_store(&get_error, 0);
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), 0);
 }
@@ -449,15 +397,13 @@ static void move_on(struct chunk_entry *entry)
 
 Test(dense, a_base_that_moves_all_the_time_is_no_damage)
 {
-    char what[200] = "";
     make_two();
     moving = dense_entry("base", 3 * MIB).name;
     twist = move_on;
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), -EIO);
     cr_assert_geq(atomic_load(&moves), 3u, "it was looked for anew");
     assert_i64(dense_read_weights("next", 1, 1, 2 * MIB, 1000), 0, "beside another base");
-    damage_list(store_commit(fixture.store)->damage, note, what);
-    assert_i64(what[0], 0, "%s", what);
+    assert_str(damage_found(), "");
     twist = NULL;
     assert_i64(dense_read_weights("next", 1, 1, 3 * MIB, 1000), 0);
 }
@@ -587,7 +533,7 @@ Test(dense, is_copied_without_a_mount)
     assert_i64(reader_plan(store, ino, take_group, &calls), 0);
     cr_assert_leq(atomic_load(&gets), 5u, "%u requests", atomic_load(&gets));
     reader_close(store);
-    open_store();
+    open_store(true);
     uint8_t *is = xmalloc(WEIGHTS);
     fixture_read(&fixture, ino, 0, is, WEIGHTS);
     cr_assert_arr_eq(copied, is, WEIGHTS);

@@ -65,8 +65,7 @@ static uint8_t *content_of(const char *name, uint64_t offset, size_t length)
 static void reopen(void)
 {
     fixture_wait(&fixture);
-    fixture_close(&fixture);
-    open_store();
+    open_store(true);
 }
 
 Test(plan, what_lies_in_the_view_is_answered_at_once)
@@ -92,7 +91,6 @@ Test(plan, one_answer_of_stage_and_remote)
     static const char text[] = "written here";
     struct answer answer;
     fixture_put(&fixture, "big", 1, 3 * MIB);
-    wait_remote();
     uint8_t *bytes = content_of("big", MIB, MIB);
     move_node();
     uint64_t ino = fixture_lookup(&fixture, "big");
@@ -138,7 +136,6 @@ Test(plan, a_hanging_remote_holds_up_only_what_lies_there)
     static struct answer held[HELD_UP], answer;
     fixture_put(&fixture, "far", 1, HELD_UP * MIB);
     fixture_put(&fixture, "here", 2, 2 * MIB);
-    wait_remote();
     uint8_t *here = content_of("here", 0, MIB);
     move_node();
     fixture_expect(&fixture, "here", 2, 2 * MIB);

@@ -34,7 +34,6 @@ Test(pull, fresh_node_reads_what_was_published)
 {
     fixture_put(&fixture, "big", 1, 20 * MIB + 777);
     fixture_put(&fixture, "small", 2, 100000);
-    wait_remote();
     move_node();
     assert_u64(view_now().packs, 0);
     fixture_expect(&fixture, "small", 2, 100000);
@@ -44,7 +43,6 @@ Test(pull, fresh_node_reads_what_was_published)
 Test(pull, part_of_a_file_costs_a_chunk)
 {
     fixture_put(&fixture, "big", 1, 64 * MIB);
-    wait_remote();
     move_node();
     uint64_t ino = fixture_lookup(&fixture, "big"), before = fetched();
     fixture_expect_fill(&fixture, ino, 30 * MIB + 5, 1, 4096);
@@ -55,7 +53,6 @@ Test(pull, part_of_a_file_costs_a_chunk)
 Test(pull, sequential_reader_is_ahead_of)
 {
     fixture_put(&fixture, "big", 1, 96 * MIB);
-    wait_remote();
     move_node();
     uint64_t ino = fixture_lookup(&fixture, "big");
     for (uint64_t at = 0; at < 96 * MIB; at += MIB) {
@@ -69,13 +66,10 @@ Test(pull, sequential_reader_is_ahead_of)
 Test(pull, kept_without_the_remote)
 {
     fixture_put(&fixture, "big", 1, 10 * MIB);
-    wait_remote();
     move_node();
     fixture_expect(&fixture, "big", 1, 10 * MIB);
     await_kept(10 * MIB);
-    fixture_close(&fixture);
-    use_remote(false);
-    fixture_open(&fixture);
+    open_store(false);
     fixture_expect(&fixture, "big", 1, 10 * MIB);
     fixture_close(&fixture);
     assert_i64(fixture_fsck(&fixture), 0);
@@ -84,53 +78,29 @@ Test(pull, kept_without_the_remote)
 Test(pull, clean_end_keeps_what_was_fetched)
 {
     fixture_put(&fixture, "big", 1, 3 * MIB);
-    wait_remote();
     move_node();
     fixture_expect(&fixture, "big", 1, 3 * MIB);
-    fixture_close(&fixture);
-    use_remote(false);
-    fixture_open(&fixture);
+    open_store(false);
     fixture_expect(&fixture, "big", 1, 3 * MIB);
-}
-
-static void note(const char *path, const char *what, void *arg)
-{
-    (void)path;
-    (void)snprintf(arg, 200, "%s", what);
 }
 
 Test(pull, without_the_remote_it_says_where_it_is)
 {
     fixture_put(&fixture, "big", 1, 3 * MIB);
-    wait_remote();
     move_node();
-    fixture_close(&fixture);
-    use_remote(false);
-    fixture_open(&fixture);
-    uint8_t buf[4096];
-    char what[200] = "";
-    size_t good;
-    assert_u64(store_read(fixture.store, fixture_lookup(&fixture, "big"), 0, buf, sizeof buf,
-                          STORE_REACH_REMOTE, &good),
-               -EIO);
-    damage_list(store_commit(fixture.store)->damage, note, what);
-    cr_assert_not_null(strstr(what, "in the remote only"), "%s", what);
+    open_store(false);
+    assert_i64(try_read(fixture_lookup(&fixture, "big"), STORE_REACH_REMOTE), -EIO);
+    cr_assert_not_null(strstr(damage_found(), "in the remote only"), "%s", damage_found());
 }
 
 Test(pull, error_of_the_remote_is_no_damage)
 {
     fixture_put(&fixture, "big", 1, 3 * MIB);
-    wait_remote();
     move_node();
-    uint8_t buf[4096];
-    char what[200] = "";
-    size_t good;
     struct remote_status s;
     atomic_store(&get_error, -ETIMEDOUT);
-    uint64_t ino = fixture_lookup(&fixture, "big");
-    assert_u64(store_read(fixture.store, ino, 0, buf, sizeof buf, STORE_REACH_REMOTE, &good), -EIO);
-    damage_list(store_commit(fixture.store)->damage, note, what);
-    assert_i64(what[0], 0, "%s", what);
+    assert_i64(try_read(fixture_lookup(&fixture, "big"), STORE_REACH_REMOTE), -EIO);
+    assert_str(damage_found(), "");
     store_remote_status(fixture.store, &s);
     cr_assert_neq(s.error[0], 0);
     atomic_store(&get_error, 0);
@@ -140,13 +110,8 @@ Test(pull, error_of_the_remote_is_no_damage)
 Test(pull, local_read_says_that_it_is_remote)
 {
     fixture_put(&fixture, "big", 1, 3 * MIB);
-    wait_remote();
     move_node();
-    uint8_t buf[4096];
-    size_t good;
-    uint64_t ino = fixture_lookup(&fixture, "big");
-    assert_u64(store_read(fixture.store, ino, 0, buf, sizeof buf, STORE_REACH_LOCAL, &good),
-               -EREMOTE);
+    assert_i64(try_read(fixture_lookup(&fixture, "big"), STORE_REACH_LOCAL), -EREMOTE);
 }
 
 /* --- readers that wait ------------------------------------------------------------------------ */
@@ -172,10 +137,7 @@ static void take_answer(const struct store_answer *answer, void *arg)
 static void *read_remote(void *arg)
 {
     const struct waiting *w = arg;
-    uint8_t buf[4096];
-    size_t good;
-    return (void *)(intptr_t)store_read(fixture.store, w->ino, 0, buf, sizeof buf,
-                                        STORE_REACH_REMOTE, &good);
+    return (void *)(intptr_t)try_read(w->ino, STORE_REACH_REMOTE);
 }
 
 static unsigned waiting_readers(void)
@@ -215,7 +177,6 @@ Test(pull, what_is_on_its_way_is_waited_for)
     uint8_t bytes[8000];
     static struct waiting w;
     fixture_put(&fixture, "big", 1, 3 * MIB);
-    wait_remote();
     fixture_read(&fixture, fixture_lookup(&fixture, "big"), 0, bytes, sizeof bytes);
     move_node();
     w.ino = fixture_lookup(&fixture, "big");
@@ -231,7 +192,6 @@ Test(pull, what_does_not_arrive_is_an_error)
 {
     static struct waiting w;
     fixture_put(&fixture, "big", 1, 3 * MIB);
-    wait_remote();
     move_node();
     w.ino = fixture_lookup(&fixture, "big");
     read_on_the_way(&w, -EACCES);
@@ -266,7 +226,6 @@ Test(pull, who_needs_room_leaves_what_is_on_its_way_to_nvme)
     pthread_t reader;
     bool waits = false;
     fixture_put(&fixture, "big", 1, 4 * MIB);
-    wait_remote();
     move_node();
     uint64_t ino = fixture_lookup(&fixture, "big");
     struct pull *pull = fixture.store->fetch->pull;
@@ -322,11 +281,9 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
     fixture_put(&fixture, "big", 1, 4 * MIB);
     wait_remote();
     spoil(fixture.path);
-    char what[200] = "";
     struct store_status s;
     /* The stage has it still. */
-    fixture_close(&fixture);
-    open_store();
+    open_store(true);
     fixture_expect(&fixture, "big", 1, 4 * MIB);
     uint64_t chunks = 0, at = 0, ino = fixture_lookup(&fixture, "big");
     assert_i64(store_survey(fixture.store, ino, &at, 64, count_chunk, &chunks), 0);
@@ -336,24 +293,17 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
         store_status(fixture.store, &s);
     } while (s.nvme.healed_chunks_total <
              chunks); /* by threads of the store's; without an end if one never is */
-    damage_list(store_commit(fixture.store)->damage, note, what);
-    assert_i64(what[0], 0, "%s", what);
-    fixture_close(&fixture);
-    use_remote(false);
-    fixture_open(&fixture);
+    assert_str(damage_found(), "");
+    open_store(false);
     fixture_expect(&fixture, "big", 1, 4 * MIB);
 }
 
 Test(pull, damaged_in_the_remote_is_never_given)
 {
     fixture_put(&fixture, "big", 1, 4 * MIB);
-    wait_remote();
     move_node();
     spoil(remote_path);
-    uint8_t buf[4096];
-    size_t good;
-    uint64_t ino = fixture_lookup(&fixture, "big");
-    assert_u64(store_read(fixture.store, ino, 0, buf, sizeof buf, STORE_REACH_REMOTE, &good), -EIO);
+    assert_i64(try_read(fixture_lookup(&fixture, "big"), STORE_REACH_REMOTE), -EIO);
 }
 
 /* --- eviction --------------------------------------------------------------------------------- */
@@ -369,16 +319,13 @@ Test(pull, evict_and_warm_up)
                   (unsigned long long)s.dropped_bytes, (unsigned long long)s.pinned_bytes,
                   (unsigned long long)s.unpublished_bytes, (unsigned long long)s.busy_bytes);
     assert_u64(s.unpublished_bytes + s.pinned_bytes + s.busy_bytes, 0);
-    fixture_close(&fixture);
-    open_store();
+    open_store(true);
     fixture_expect(&fixture, "b", 2, 10 * MIB);
     assert_u64(fetched(), 0, "what was not asked for stays");
     s = run_job("a", false);
     assert_u64(s.failed_bytes + s.not_kept_bytes, 0);
     cr_assert_geq(s.done_bytes, 10 * MIB);
-    fixture_close(&fixture);
-    use_remote(false);
-    fixture_open(&fixture);
+    open_store(false);
     fixture_expect(&fixture, "a", 1, 10 * MIB);
     fixture_expect(&fixture, "b", 2, 10 * MIB);
     fixture_close(&fixture);
@@ -441,9 +388,8 @@ Test(pull, what_is_pinned_stays)
 
 Test(pull, room_is_made_by_eviction)
 {
-    fixture_close(&fixture);
     fixture.options.cap_bytes = 256 * MIB;
-    open_store();
+    open_store(true);
     char name[16];
     for (unsigned i = 0; i < 12; i++) {
         (void)snprintf(name, sizeof name, "f%u", i);
@@ -462,7 +408,7 @@ Test(pull, room_is_made_by_eviction)
     assert_i64(fixture_fsck(&fixture), 0);
     /* The view can be made anew without the packs that left. */
     fixture_delete(&fixture, "view");
-    open_store();
+    open_store(true);
     for (unsigned i = 0; i < 12; i += 5) {
         (void)snprintf(name, sizeof name, "f%u", i);
         fixture_expect(&fixture, name, i + 1, 40 * MIB);
@@ -484,7 +430,7 @@ Test(pull, death_after_an_eviction)
     fixture_close(&fixture);
     use_remote(true);
     fixture_die_after(&fixture, evict_all);
-    open_store();
+    open_store(true);
     fixture_expect(&fixture, "a", 1, 10 * MIB);
     fixture_expect(&fixture, "x", 9, 10 * MIB);
 }
@@ -517,9 +463,8 @@ static uint64_t fill_up(uint64_t ino)
  * back, room comes free. */
 Test(pull, full_while_the_remote_is_gone)
 {
-    fixture_close(&fixture);
     fixture.options.cap_bytes = 200 * MIB;
-    open_store();
+    open_store(true);
     fixture_put(&fixture, "old", 1, 30 * MIB);
     wait_remote();
     atomic_store(&put_error, -ETIMEDOUT);

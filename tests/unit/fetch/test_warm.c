@@ -15,11 +15,8 @@ static pthread_t reader;
 
 static void *read_start(void *arg)
 {
-    uint8_t buf[4096];
-    size_t good;
     (void)arg;
-    reader_result = store_read(fixture.store, fixture_lookup(&fixture, "file"), 0, buf, sizeof buf,
-                               STORE_REACH_REMOTE, &good);
+    reader_result = try_read(fixture_lookup(&fixture, "file"), STORE_REACH_REMOTE);
     return NULL;
 }
 
@@ -27,7 +24,6 @@ static void *read_start(void *arg)
 static void begin_read(void)
 {
     fixture_put(&fixture, "file", 1, LENGTH);
-    wait_remote();
     move_node();
     atomic_store(&gets_wait, true);
     assert_i64(pthread_create(&reader, NULL, read_start, NULL), 0);
