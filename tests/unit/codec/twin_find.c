@@ -21,65 +21,75 @@ static void make_model(uint64_t seed)
 
 /* Chunks that were added; the tag is which. Each call of get() hands out a copy of exactly its
  * length, and takes the last one back. */
-struct images {
+static struct images {
     struct iovec of[1024];
     size_t count, gets;
     struct exact last;
-};
+} images;
+
+static struct twin_index *twins; /* of them */
 
 static const uint8_t *get_image(void *arg, uint64_t tag, size_t *ret_len)
 {
-    struct images *images = arg;
-    images->gets++;
-    if (tag >= images->count)
+    (void)arg;
+    images.gets++;
+    if (tag >= images.count)
         return NULL;
-    exact_done(&images->last);
-    images->last = exact_of(images->of[tag].iov_base, images->of[tag].iov_len);
-    *ret_len = images->last.len;
-    return images->last.bytes;
+    exact_done(&images.last);
+    images.last = exact_of(images.of[tag].iov_base, images.of[tag].iov_len);
+    *ret_len = images.last.len;
+    return images.last.bytes;
 }
 
-static void images_done(struct images *images)
+static const struct twin_images how = {get_image, NULL};
+
+static void end_twins(void)
 {
-    exact_done(&images->last);
+    exact_done(&images.last);
+    images = (struct images){.count = 0};
+    twin_index_free(twins);
+    twins = NULL;
 }
 
-static void free_index(struct twin_index **index)
+static void begin_twins(size_t bytes_max)
 {
-    twin_index_free(*index);
+    end_twins();
+    twins = twin_index_new(bytes_max);
 }
 
-#define _cleanup_images_ __attribute__((cleanup(images_done)))
-#define _cleanup_index_ __attribute__((cleanup(free_index)))
+static void begin_twins_of_mib(void)
+{
+    begin_twins(MIB);
+}
 
-static void add(struct twin_index *index, struct images *images, const uint8_t *bytes, size_t len)
+TestSuite(twin_find, .init = begin_twins_of_mib, .fini = end_twins);
+
+static void add(const uint8_t *bytes, size_t len)
 {
     struct fx_guess guess = {0};
     _cleanup_exact_ struct exact copy = exact_of(bytes, len);
     fx_look(bytes, len, &guess);
-    images->of[images->count] = (struct iovec){(uint8_t *)(uintptr_t)bytes, len};
-    twin_index_add(index, cpu_level(), &guess, copy.bytes, len, images->count++);
+    images.of[images.count] = (struct iovec){(uint8_t *)(uintptr_t)bytes, len};
+    twin_index_add(twins, cpu_level(), &guess, copy.bytes, len, images.count++);
 }
 
 /* The weights, in chunks of 1 MiB. */
-static void add_weights(struct twin_index *index, struct images *images)
+static void add_weights(void)
 {
     for (size_t at = 0; at < sizeof weights; at += MIB)
-        add(index, images, weights + at, MIB);
+        add(weights + at, MIB);
 }
 
 /* At all levels that the machine has; they must agree. */
-static size_t find(const struct twin_index *index, struct images *images, const uint8_t *bytes,
-                   size_t len, struct twin_match ret[CHUNK_REFS_MAX])
+static size_t find(const uint8_t *bytes, size_t len, struct twin_match ret[CHUNK_REFS_MAX])
 {
     struct fx_guess guess;
-    struct twin_images how = {get_image, images};
     _cleanup_exact_ struct exact copy = exact_of(bytes, len);
     fx_look(bytes, len, &guess);
-    size_t count = twin_find(index, CPU_SCALAR, &guess, copy.bytes, len, &how, ret);
+    size_t count = twin_find(twins, CPU_SCALAR, &guess, copy.bytes, len, &how, ret);
     for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++) {
         struct twin_match other[CHUNK_REFS_MAX];
-        assert_u64(twin_find(index, level, &guess, copy.bytes, len, &how, other), count, "%s",
+        assert_u64(twin_find(twins, level, &guess, copy.bytes, len, &how, other), count, "%s",
                    cpu_level_name(level));
         for (size_t i = 0; i < count; i++)
             cr_assert(other[i].tag == ret[i].tag && other[i].offset == ret[i].offset &&
@@ -91,8 +101,8 @@ static size_t find(const struct twin_index *index, struct images *images, const 
 
 /* They are in order, lie in both chunks, and the elements fit but for a few; returns how many bytes
  * of the probed chunk they cover. */
-static size_t check_matches(const struct images *images, const uint8_t *bytes, size_t len,
-                            const struct twin_match *matches, size_t count)
+static size_t check_matches(const uint8_t *bytes, size_t len, const struct twin_match *matches,
+                            size_t count)
 {
     size_t covered = 0, end = 0;
     for (size_t i = 0; i < count; i++) {
@@ -101,9 +111,9 @@ static size_t check_matches(const struct images *images, const uint8_t *bytes, s
         cr_assert_geq(m->count, TWIN_STRETCH_MIN);
         end = m->at + 4 * (size_t)m->count;
         cr_assert_leq(end, len);
-        cr_assert_lt(m->tag, images->count);
-        cr_assert_leq(m->offset + 2 * (size_t)m->count, images->of[m->tag].iov_len);
-        const uint8_t *image = (const uint8_t *)images->of[m->tag].iov_base + m->offset;
+        cr_assert_lt(m->tag, images.count);
+        cr_assert_leq(m->offset + 2 * (size_t)m->count, images.of[m->tag].iov_len);
+        const uint8_t *image = (const uint8_t *)images.of[m->tag].iov_base + m->offset;
         size_t others = 0;
         for (size_t k = 0; k < m->count; k++)
             others += rounded(get_le32(bytes + m->at + 4 * k)) != get_le16(image + 2 * k);
@@ -114,23 +124,20 @@ static size_t check_matches(const struct images *images, const uint8_t *bytes, s
 }
 
 /* Bytes of the chunk that have a twin. */
-static size_t covered(const struct twin_index *index, struct images *images, const uint8_t *bytes,
-                      size_t len)
+static size_t covered(const uint8_t *bytes, size_t len)
 {
     struct twin_match matches[CHUNK_REFS_MAX];
-    size_t count = find(index, images, bytes, len, matches);
-    return check_matches(images, bytes, len, matches, count);
+    size_t count = find(bytes, len, matches);
+    return check_matches(bytes, len, matches, count);
 }
 
 Test(twin_find, chunks_that_are_one_image)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(1);
-    add_weights(index, &images);
+    add_weights();
     for (size_t at = 0; at < sizeof master; at += MIB) {
         struct twin_match matches[CHUNK_REFS_MAX];
-        assert_u64(find(index, &images, master + at, MIB, matches), 1);
+        assert_u64(find(master + at, MIB, matches), 1);
         assert_u64(matches[0].tag, at / 2 / MIB);
         assert_u64(matches[0].offset, at / 2 % MIB);
         assert_u64(matches[0].at, 0);
@@ -143,15 +150,13 @@ Test(twin_find, chunks_that_are_one_image)
 Test(twin_find, slices_that_begin_anywhere)
 {
     struct seeded s = {2};
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(2);
-    add_weights(index, &images);
+    add_weights();
     size_t of = 0, all = 0;
     for (unsigned round = 0; round < 64; round++) {
         size_t at = seeded_below(&s, sizeof master - MIB);
         all += MIB;
-        of += covered(index, &images, master + at, MIB);
+        of += covered(master + at, MIB);
     }
     cr_assert_gt(of, all * 99 / 100, "%zu of %zu", of, all);
 }
@@ -159,30 +164,26 @@ Test(twin_find, slices_that_begin_anywhere)
 /* Images whose elements begin at an odd byte. */
 Test(twin_find, images_that_begin_anywhere)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(3);
     for (size_t at = 77777; at < sizeof weights; at += 777777)
-        add(index, &images, weights + at, min_u64(777777, sizeof weights - at));
+        add(weights + at, min_u64(777777, sizeof weights - at));
     size_t of = 0;
     for (size_t at = MIB; at < sizeof master; at += MIB)
-        of += covered(index, &images, master + at, MIB);
+        of += covered(master + at, MIB);
     cr_assert_gt(of, (sizeof master - MIB) * 97 / 100, "%zu", of);
 }
 
 /* A tensor of `len` bytes of fp32 after the other, to the end; `lens` of them. */
-static void add_tensors(struct twin_index *index, struct images *images, const size_t *lens,
-                        size_t count)
+static void add_tensors(const size_t *lens, size_t count)
 {
     for (size_t i = 0, at = 0; i < count; at += lens[i++])
-        add(index, images, weights + at / 2, lens[i] / 2);
+        add(weights + at / 2, lens[i] / 2);
 }
 
-static void expect_twins(const struct twin_index *index, struct images *images, const size_t *lens,
-                         size_t count)
+static void expect_twins(const size_t *lens, size_t count)
 {
     for (size_t i = 0, at = 0; i < count; at += lens[i++])
-        expect_u64(covered(index, images, master + at, lens[i]), lens[i], "tensor %zu", i);
+        expect_u64(covered(master + at, lens[i]), lens[i], "tensor %zu", i);
 }
 
 /* As adapters are: most have no landmark but for their first element. */
@@ -190,32 +191,28 @@ Test(twin_find, short_tensors)
 {
     struct seeded s = {17};
     size_t lens[512], count = 0;
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(17);
     for (size_t at = 0; at < sizeof master - 49152; at += lens[count++])
         lens[count] = 2 * FX_RAW_MIN + 4 * seeded_below(&s, 8192);
-    add_tensors(index, &images, lens, count);
-    expect_twins(index, &images, lens, count);
+    add_tensors(lens, count);
+    expect_twins(lens, count);
 }
 
 /* Checkpoint after checkpoint: what comes beside the images counts for what the index takes. */
 Test(twin_find, short_tensors_again_and_again, .timeout = 120)
 {
     size_t lens[sizeof master / 24576], passed = 0;
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
-    size_t at_first = twin_index_bytes(index);
+    size_t at_first = twin_index_bytes(twins);
     for (size_t i = 0; i < ARRAY_LEN(lens); i++)
         lens[i] = 24576;
     for (unsigned checkpoint = 0; checkpoint < 3; checkpoint++) {
         make_model(18 + checkpoint);
-        add_tensors(index, &images, lens, ARRAY_LEN(lens));
-        twin_index_allow(index, 3 * sizeof master);
-        expect_twins(index, &images, lens, ARRAY_LEN(lens));
+        add_tensors(lens, ARRAY_LEN(lens));
+        twin_index_allow(twins, 3 * sizeof master);
+        expect_twins(lens, ARRAY_LEN(lens));
         passed += sizeof weights + 3 * sizeof master;
     }
-    cr_assert_leq(twin_index_bytes(index) - at_first, passed / 1000 + 32768);
+    cr_assert_leq(twin_index_bytes(twins) - at_first, passed / 1000 + 32768);
 }
 
 /* What lies between two runs, or is not rounded in the usual way, ends no match where it is short.
@@ -223,19 +220,17 @@ Test(twin_find, short_tensors_again_and_again, .timeout = 120)
 Test(twin_find, elements_that_do_not_fit)
 {
     struct seeded s = {4};
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(4);
-    add_weights(index, &images);
+    add_weights();
     for (size_t i = 0; i < sizeof master / 4; i += 1 + seeded_below(&s, 1000))
         put_le32(master + 4 * i, (uint32_t)seeded_u64(&s));
-    size_t of = covered(index, &images, master, MIB);
+    size_t of = covered(master, MIB);
     cr_assert_geq(of, MIB - 100, "1 of 500: %zu", of);
     make_model(4);
     seeded_fill(&s, master + 400000, 400);
     put_le32(master + 12, 5);
     struct twin_match matches[CHUNK_REFS_MAX];
-    assert_u64(find(index, &images, master, MIB, matches), 2, "100 together");
+    assert_u64(find(master, MIB, matches), 2, "100 together");
     assert_u64(matches[0].at, 16, "3 elements are not worth one that does not fit");
     assert_u64(matches[0].at + 4 * matches[0].count, 400000);
     assert_u64(matches[1].at, 400400);
@@ -245,14 +240,12 @@ Test(twin_find, elements_that_do_not_fit)
 /* A match does not reach back over the one before it. */
 Test(twin_find, images_that_overlap)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(14);
-    add(index, &images, weights, 300000);
-    add(index, &images, weights + 200000, 324288);
+    add(weights, 300000);
+    add(weights + 200000, 324288);
     struct twin_match matches[CHUNK_REFS_MAX];
-    assert_u64(find(index, &images, master, MIB, matches), 2);
-    assert_u64(check_matches(&images, master, MIB, matches, 2), MIB);
+    assert_u64(find(master, MIB, matches), 2);
+    assert_u64(check_matches(master, MIB, matches, 2), MIB);
 }
 
 /* Makes the four bf16 at `values` a landmark. */
@@ -281,20 +274,19 @@ static void expect_both_sides(size_t end, size_t begin)
 {
     const size_t image_len = MIB / 2, between = 1500;
     static uint8_t slice[CHUNK_SIZE_MAX];
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     struct seeded s = {end};
     uint64_t seed = 16;
+    begin_twins(MIB);
     do
         make_model(seed++);
     while (!is_unmarked(end < begin ? weights + image_len - 2 * end : weights + image_len,
                         min_u64(end, begin)));
-    add(index, &images, weights, image_len);
-    add(index, &images, weights + image_len, image_len);
+    add(weights, image_len);
+    add(weights + image_len, image_len);
     memcpy(slice, master + MIB - 4 * end, 4 * end);
     numbers_fill(NUMBERS_F32, &s, slice + 4 * end, 4 * between, 0);
     memcpy(slice + 4 * (end + between), master + MIB, 4 * begin);
-    size_t of = covered(index, &images, slice, 4 * (end + between + begin));
+    size_t of = covered(slice, 4 * (end + between + begin));
     cr_assert_geq(of, 4 * (end + begin), "%zu, %zu: %zu", end, begin, of);
     cr_assert_leq(of, 4 * (end + begin) + 64, "%zu, %zu: %zu", end, begin, of);
 }
@@ -312,8 +304,7 @@ Test(twin_find, a_landmark_at_any_place)
     for (size_t at = 4000; at < 4200; at++) {
         static uint8_t chunk[4 * 5000], image[2 * 5000];
         uint16_t marks[5000];
-        _cleanup_index_ struct twin_index *index = twin_index_new(TWIN_INDEX_MIN);
-        _cleanup_images_ struct images images = {.count = 0};
+        begin_twins(TWIN_INDEX_MIN);
         struct seeded s = {at};
         do {
             numbers_fill(NUMBERS_F32, &s, chunk, sizeof chunk, 0);
@@ -321,24 +312,21 @@ Test(twin_find, a_landmark_at_any_place)
             force_landmark(image + 2 * at);
             put_le32(chunk + 4 * (at + 3), (uint32_t)get_le16(image + 2 * (at + 3)) << 16);
         } while (twin_scalar.landmarks(image, 4997, marks) != 1);
-        add(index, &images, image, sizeof image);
-        assert_u64(covered(index, &images, chunk, sizeof chunk), sizeof chunk, "%zu", at);
+        add(image, sizeof image);
+        assert_u64(covered(chunk, sizeof chunk), sizeof chunk, "%zu", at);
     }
 }
 
 /* Landmarks that are known, of images that are gone: they are not asked for without end. */
 Test(twin_find, images_are_asked_for_a_few_times)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
-    struct twin_images how = {get_image, &images};
     struct twin_match matches[CHUNK_REFS_MAX];
     struct fx_guess guess;
     make_model(15);
-    add_weights(index, &images);
+    add_weights();
     images.count = 0;
     fx_look(master, MIB, &guess);
-    assert_u64(twin_find(index, cpu_level(), &guess, master, MIB, &how, matches), 0);
+    assert_u64(twin_find(twins, cpu_level(), &guess, master, MIB, &how, matches), 0);
     assert_u64(images.gets, TWIN_GETS_MAX);
 }
 
@@ -347,17 +335,15 @@ Test(twin_find, the_longest_are_kept)
 {
     static const size_t lens[6] = {150000, 250000, 120000, 200000, 100000, 180000};
     static uint8_t mixed[CHUNK_SIZE_MAX];
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(5);
     size_t at = 0;
     for (size_t i = 0; i < 6; at += lens[i], i++) {
         memcpy(mixed + at, master + i * MIB, lens[i]);
-        add(index, &images, weights + i * MIB / 2, MIB / 2);
+        add(weights + i * MIB / 2, MIB / 2);
     }
     struct twin_match matches[CHUNK_REFS_MAX];
-    assert_u64(find(index, &images, mixed, at, matches), 4);
-    (void)check_matches(&images, mixed, at, matches, 4);
+    assert_u64(find(mixed, at, matches), 4);
+    (void)check_matches(mixed, at, matches, 4);
     static const uint64_t tags[] = {0, 1, 3, 5};
     for (size_t i = 0; i < 4; i++)
         expect_u64(matches[i].tag, tags[i]);
@@ -367,42 +353,36 @@ Test(twin_find, the_longest_are_kept)
  * least of all. */
 Test(twin_find, numbers_that_came_from_bf16)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(6);
     for (size_t i = 0; i < sizeof master / 4; i++)
         put_le32(master + 4 * i, (uint32_t)get_le16(weights + 2 * i) << 16);
-    add_weights(index, &images);
+    add_weights();
     for (size_t phase = 0; phase < 4; phase++)
-        cr_assert_geq(covered(index, &images, master + MIB + phase, MIB), MIB - 7);
+        cr_assert_geq(covered(master + MIB + phase, MIB), MIB - 7);
 }
 
 Test(twin_find, the_newest_image_of_several)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(7);
     for (unsigned i = 0; i < 10; i++)
-        add(index, &images, weights, MIB);
+        add(weights, MIB);
     struct twin_match matches[CHUNK_REFS_MAX];
-    assert_u64(find(index, &images, master, MIB, matches), 1);
+    assert_u64(find(master, MIB, matches), 1);
     assert_u64(matches[0].tag, 9);
 }
 
 /* An image that is gone, or is not what it was, costs the matches in it. */
 Test(twin_find, images_that_changed)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(8);
-    add_weights(index, &images);
+    add_weights();
     images.of[0].iov_len = 300000;
     memset(weights + MIB, 7, MIB);
     images.count = 3;
-    assert_u64(covered(index, &images, master, MIB), 600000);
-    assert_u64(covered(index, &images, master + 2 * MIB, MIB), 0);
-    assert_u64(covered(index, &images, master + 4 * MIB, MIB), MIB);
-    assert_u64(covered(index, &images, master + 6 * MIB, MIB), 0);
+    assert_u64(covered(master, MIB), 600000);
+    assert_u64(covered(master + 2 * MIB, MIB), 0);
+    assert_u64(covered(master + 4 * MIB, MIB), MIB);
+    assert_u64(covered(master + 6 * MIB, MIB), 0);
 }
 
 /* Moments, and weights of another model: no image is asked for. */
@@ -410,13 +390,11 @@ Test(twin_find, nothing_is_found_where_nothing_is)
 {
     struct seeded s = {9};
     static uint8_t other[CHUNK_SIZE_MAX];
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(9);
-    add_weights(index, &images);
+    add_weights();
     for (enum numbers kind = 0; kind < NUMBERS_KINDS; kind++) {
         numbers_fill(kind, &s, other, sizeof other, 0);
-        assert_u64(covered(index, &images, other, sizeof other), 0);
+        assert_u64(covered(other, sizeof other), 0);
     }
     assert_u64(images.gets, 0);
 }
@@ -426,18 +404,16 @@ Test(twin_find, nothing_is_found_where_nothing_is)
 Test(twin_find, content_that_repeats, .timeout = 120)
 {
     static uint8_t constant[CHUNK_SIZE_MAX];
-    _cleanup_index_ struct twin_index *index = twin_index_new(TWIN_INDEX_MIN);
-    _cleanup_images_ struct images images = {.count = 0};
+    begin_twins(TWIN_INDEX_MIN);
     make_model(10);
-    add(index, &images, weights, MIB);
+    add(weights, MIB);
     struct fx_guess bf16 = {.width = 2}, fp32 = {.width = 4};
-    struct twin_images how = {get_image, &images};
     for (uint32_t value = 0; value < 65536; value += 16) {
         for (size_t i = 0; i < 4096; i += 2)
             put_le16(constant + i, (uint16_t)(value + i / 2 % 16));
-        twin_index_add(index, cpu_level(), &bf16, constant, 4096, 1000 + value);
+        twin_index_add(twins, cpu_level(), &bf16, constant, 4096, 1000 + value);
     }
-    cr_assert_geq(covered(index, &images, master, MIB), MIB - 8192);
+    cr_assert_geq(covered(master, MIB), MIB - 8192);
     for (unsigned period = 1; period < 70; period++) {
         struct twin_match matches[CHUNK_REFS_MAX];
         struct seeded s = {period};
@@ -445,7 +421,7 @@ Test(twin_find, content_that_repeats, .timeout = 120)
             put_le32(constant + i, i < 4 * period ? (uint32_t)seeded_u64(&s)
                                                   : get_le32(constant + i - 4 * period));
         images.gets = 0;
-        assert_u64(twin_find(index, cpu_level(), &fp32, constant, sizeof constant, &how, matches),
+        assert_u64(twin_find(twins, cpu_level(), &fp32, constant, sizeof constant, &how, matches),
                    0);
         cr_assert_leq(images.gets, TWIN_GETS_MAX);
     }
@@ -454,17 +430,17 @@ Test(twin_find, content_that_repeats, .timeout = 120)
 /* 1 MB for each GB, and the least that it takes at all. */
 Test(twin_find, memory_is_a_share_of_what_was_added, .timeout = 300)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(64 * MIB);
+    begin_twins(64 * MIB);
     struct fx_guess guess = {.width = 2};
     struct seeded s = {11};
     static uint64_t chunk[CHUNK_SIZE_MAX / 8];
-    size_t at_first = twin_index_bytes(index);
+    size_t at_first = twin_index_bytes(twins);
     for (size_t added = MIB; added <= 512 * MIB; added += MIB) {
         for (size_t i = 0; i < ARRAY_LEN(chunk); i++)
             chunk[i] = seeded_u64(&s);
-        twin_index_add(index, cpu_level(), &guess, chunk, sizeof chunk, added);
+        twin_index_add(twins, cpu_level(), &guess, chunk, sizeof chunk, added);
         if (added % (64 * MIB) == 0) {
-            size_t bytes = twin_index_bytes(index) - at_first;
+            size_t bytes = twin_index_bytes(twins) - at_first;
             cr_assert_leq(bytes, added / 1000 + 32768, "%zu of %zu", bytes, added);
             cr_assert_geq(bytes, added / 2000, "%zu of %zu: few landmarks", bytes, added);
         }
@@ -478,9 +454,9 @@ Test(twin_find, landmarks_have_a_share_of_memory)
     struct seeded s = {16};
     size_t taken[2];
     for (unsigned same = 0; same < 2; same++) {
-        _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
+        begin_twins(MIB);
         static uint8_t chunk[CHUNK_SIZE_MAX];
-        size_t at_first = twin_index_bytes(index);
+        size_t at_first = twin_index_bytes(twins);
         for (size_t added = 0; added < 64 * MIB; added += MIB) {
             for (size_t i = 0; i < sizeof chunk; i += 64) {
                 if (same && i > 0)
@@ -489,9 +465,9 @@ Test(twin_find, landmarks_have_a_share_of_memory)
                     seeded_fill(&s, chunk + i, 64);
                 force_landmark(chunk + i);
             }
-            twin_index_add(index, cpu_level(), &guess, chunk, sizeof chunk, added);
+            twin_index_add(twins, cpu_level(), &guess, chunk, sizeof chunk, added);
         }
-        taken[same] = twin_index_bytes(index) - at_first;
+        taken[same] = twin_index_bytes(twins) - at_first;
     }
     cr_assert_leq(taken[0], 64 * MIB / 1000 + 32768, "%zu", taken[0]);
     cr_assert_leq(taken[1], 16384, "%zu: one a chunk", taken[1]);
@@ -500,25 +476,24 @@ Test(twin_find, landmarks_have_a_share_of_memory)
 /* The oldest go: after twice what it holds the newest half is found, and it takes no more. */
 Test(twin_find, memory_has_a_limit, .timeout = 300)
 {
-    _cleanup_index_ struct twin_index *index = twin_index_new(TWIN_INDEX_MIN);
-    _cleanup_images_ struct images images = {.count = 0};
+    begin_twins(TWIN_INDEX_MIN);
     struct fx_guess guess = {.width = 2};
     struct seeded s = {12};
     static uint64_t chunk[CHUNK_SIZE_MAX / 8];
     make_model(12);
-    add_weights(index, &images);
+    add_weights();
     for (size_t added = 0; added < 400 * MIB; added += MIB) {
         for (size_t i = 0; i < ARRAY_LEN(chunk); i++)
             chunk[i] = seeded_u64(&s);
-        twin_index_add(index, cpu_level(), &guess, chunk, sizeof chunk, 1000);
-        cr_assert_leq(twin_index_bytes(index), TWIN_INDEX_MIN);
+        twin_index_add(twins, cpu_level(), &guess, chunk, sizeof chunk, 1000);
+        cr_assert_leq(twin_index_bytes(twins), TWIN_INDEX_MIN);
         if (added == 64 * MIB)
-            assert_u64(covered(index, &images, master, MIB), MIB);
+            assert_u64(covered(master, MIB), MIB);
         if (added == 300 * MIB)
-            add(index, &images, weights, MIB);
+            add(weights, MIB);
     }
-    assert_u64(covered(index, &images, master, MIB), MIB, "added late");
-    assert_u64(covered(index, &images, master + 4 * MIB, MIB), 0, "too old");
+    assert_u64(covered(master, MIB), MIB, "added late");
+    assert_u64(covered(master + 4 * MIB, MIB), 0, "too old");
 }
 
 /* Ties, and numbers that overflow: rare, so that a search hardly ever meets one in a landmark. */
@@ -545,14 +520,12 @@ Test(twin_find, rounding_is_the_same_at_all_levels)
 Test(twin_find, and_encoded)
 {
     static uint8_t scratch[TWIN_SCRATCH_LEN], stored[CHUNK_SIZE_MAX];
-    _cleanup_index_ struct twin_index *index = twin_index_new(MIB);
-    _cleanup_images_ struct images images = {.count = 0};
     make_model(13);
-    add_weights(index, &images);
+    add_weights();
     const uint8_t *chunk = master + MIB + 1234567;
     struct twin_match matches[CHUNK_REFS_MAX];
     struct twin_part parts[CHUNK_REFS_MAX];
-    size_t count = find(index, &images, chunk, MIB, matches);
+    size_t count = find(chunk, MIB, matches);
     for (size_t i = 0; i < count; i++)
         parts[i] = (struct twin_part){(const uint8_t *)images.of[matches[i].tag].iov_base +
                                           matches[i].offset,
