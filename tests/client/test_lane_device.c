@@ -59,6 +59,12 @@ static cairn_save *begin(cairn_lane *lane, const char *name, const struct gpu *g
     return save;
 }
 
+static void publish(cairn_save *save)
+{
+    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
+    cairn_save_free(save);
+}
+
 static void finish(cairn_lane *lane, const struct gpu *gpu)
 {
     expect_call(cairn_lane_close(lane));
@@ -122,8 +128,7 @@ static void copied_now(void)
     gpu_fill(&gpu, 7);
     cairn_save *save = begin(lane, "now", &gpu, CAIRN_SOURCE_NOW);
     gpu_fill(&gpu, 8); /* without a fence */
-    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
-    cairn_save_free(save);
+    publish(save);
     finish(lane, &gpu);
     expect_file("now", 7);
 }
@@ -137,9 +142,7 @@ static void prepared_once(void)
     unsigned calls = standin_calls("cuMemHostRegister");
     expect_call(cairn_lane_prepare(lane, 8 * MIB));
     gpu_fill(&gpu, 3);
-    cairn_save *save = begin(lane, "prepared", &gpu, 0);
-    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
-    cairn_save_free(save);
+    publish(begin(lane, "prepared", &gpu, 0));
     expect(calls > 0 && standin_calls("cuMemHostRegister") == calls, "registered again");
     expect_call(cairn_lane_prepare(lane, 12 * MIB));
     expect_call(cairn_lane_stats(lane, &stats));
@@ -155,12 +158,10 @@ static void device_fails(void)
     struct gpu gpu = gpu_make(0, STATE);
     cairn_lane *lane = open_lane(64 * KIB, 0);
     gpu_fill(&gpu, 1);
-    cairn_save *save = begin(lane, "kept", &gpu, 0);
-    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
-    cairn_save_free(save);
+    publish(begin(lane, "kept", &gpu, 0));
     gpu_fill(&gpu, 9);
     standin_fail("cuMemcpyDtoHAsync", 3, DRIVER_ILLEGAL_ADDRESS);
-    save = begin(lane, "kept", &gpu, 0);
+    cairn_save *save = begin(lane, "kept", &gpu, 0);
     expect(cairn_save_wait(save, CAIRN_PUBLISHED, -1) < 0, "no error");
     expect(strstr(cairn_error(), "ILLEGAL_ADDRESS"), "%s", cairn_error());
     expect_call(cairn_lane_fence(lane, NULL, 0, -1));
@@ -227,8 +228,7 @@ static void few_copies_are_enqueued_until_a_fence_waits(void)
            "the fence waits for more than that the copies are enqueued");
     gpu_fill(&gpu, 6);
     standin_pace(6, 0, 0);
-    expect_call(cairn_save_wait(save, CAIRN_PUBLISHED, -1));
-    cairn_save_free(save);
+    publish(save);
     finish(lane, &gpu);
     expect_file("calm", 5);
 }
@@ -283,31 +283,20 @@ static void no_source_of_another_device(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"ring_for_all_and_a_stream",
-                                        "small_ring_and_a_stream",
-                                        "ring_for_all_and_the_host",
-                                        "small_ring_and_the_host",
-                                        "copied_now",
-                                        "prepared_once",
-                                        "device_fails",
-                                        "what_begins_is_waited_for",
-                                        "few_copies_are_enqueued_until_a_fence_waits",
-                                        "a_stream_that_captures_is_refused",
-                                        "no_source_of_another_device"};
-    static void (*const trials[])(void) = {ring_for_all_and_a_stream,
-                                           small_ring_and_a_stream,
-                                           ring_for_all_and_the_host,
-                                           small_ring_and_the_host,
-                                           copied_now,
-                                           prepared_once,
-                                           device_fails,
-                                           what_begins_is_waited_for,
-                                           few_copies_are_enqueued_until_a_fence_waits,
-                                           a_stream_that_captures_is_refused,
-                                           no_source_of_another_device};
+    static const struct trial trials[] = {TRIAL(ring_for_all_and_a_stream),
+                                          TRIAL(small_ring_and_a_stream),
+                                          TRIAL(ring_for_all_and_the_host),
+                                          TRIAL(small_ring_and_the_host),
+                                          TRIAL(copied_now),
+                                          TRIAL(prepared_once),
+                                          TRIAL(device_fails),
+                                          TRIAL(what_begins_is_waited_for),
+                                          TRIAL(few_copies_are_enqueued_until_a_fence_waits),
+                                          TRIAL(a_stream_that_captures_is_refused),
+                                          TRIAL(no_source_of_another_device)};
     char command[64];
     expect(mkdtemp(directory), "no directory");
-    int r = run_trials(ARRAY_LEN(trials), names, trials, argc > 1 ? argv[1] : NULL);
+    int r = run_trials(trials, ARRAY_LEN(trials), argc > 1 ? argv[1] : NULL);
     (void)snprintf(command, sizeof command, "rm -rf %s", directory);
     return system(command) ? 1 : r;
 }

@@ -41,81 +41,69 @@ void violation(const char *format, ...)
 
 const char *standin_violation(void)
 {
-    pthread_mutex_lock(&knobs.lock);
+    HOLD(&knobs.lock);
     memcpy(knobs.told, knobs.violation, sizeof knobs.told);
     knobs.violation[0] = '\0';
-    pthread_mutex_unlock(&knobs.lock);
     return knobs.told;
 }
 
 void standin_pace(uint64_t seed, unsigned delay_us, double rate)
 {
-    pthread_mutex_lock(&knobs.lock);
+    HOLD(&knobs.lock);
     knobs.seed = seed;
     knobs.delay_us = delay_us;
     knobs.rate = rate;
-    pthread_mutex_unlock(&knobs.lock);
 }
 
 unsigned delay_max_us(void)
 {
-    pthread_mutex_lock(&knobs.lock);
-    unsigned delay = knobs.delay_us;
-    pthread_mutex_unlock(&knobs.lock);
-    return delay;
+    HOLD(&knobs.lock);
+    return knobs.delay_us;
 }
 
 double pace_rate(void)
 {
-    pthread_mutex_lock(&knobs.lock);
-    double rate = knobs.rate;
-    pthread_mutex_unlock(&knobs.lock);
-    return rate;
+    HOLD(&knobs.lock);
+    return knobs.rate;
 }
 
 uint64_t pace_seed(void)
 {
-    pthread_mutex_lock(&knobs.lock);
-    uint64_t seed = knobs.seed;
-    pthread_mutex_unlock(&knobs.lock);
-    return seed;
+    HOLD(&knobs.lock);
+    return knobs.seed;
 }
 
 void standin_fail(const char *call, unsigned nth, CUresult code)
 {
-    pthread_mutex_lock(&knobs.lock);
+    HOLD(&knobs.lock);
     (void)snprintf(knobs.fail_call, sizeof knobs.fail_call, "%s", call ? call : "");
     knobs.fail_nth = call ? nth : 0;
     knobs.fail_code = code;
-    pthread_mutex_unlock(&knobs.lock);
 }
 
 void standin_hold(const char *call)
 {
-    pthread_mutex_lock(&knobs.lock);
+    HOLD(&knobs.lock);
     (void)snprintf(knobs.hold_call, sizeof knobs.hold_call, "%s", call ? call : "");
     pthread_cond_broadcast(&knobs.held_changed);
-    pthread_mutex_unlock(&knobs.lock);
 }
 
 void standin_wait_held(void)
 {
-    pthread_mutex_lock(&knobs.lock);
+    HOLD(&knobs.lock);
     while (knobs.held == 0)
         pthread_cond_wait(&knobs.held_changed, &knobs.lock);
-    pthread_mutex_unlock(&knobs.lock);
 }
 
 static void wait_while_held(const char *call)
 {
-    pthread_mutex_lock(&knobs.lock);
+    HOLD(&knobs.lock);
     while (strcmp(knobs.hold_call, call) == 0) {
         knobs.held++;
         pthread_cond_broadcast(&knobs.held_changed);
         pthread_cond_wait(&knobs.held_changed, &knobs.lock);
         knobs.held--;
     }
-    pthread_mutex_unlock(&knobs.lock);
 }
 
 /* $STANDIN_FAIL="CALL:NTH:CODE", $STANDIN_SEED, $STANDIN_DELAY_US, $STANDIN_RATE: for programs that
@@ -135,34 +123,29 @@ __attribute__((constructor)) static void read_environment(void)
 
 CUresult injected(const char *call)
 {
-    pthread_mutex_lock(&knobs.lock);
-    CUresult code =
-        knobs.fail_nth > 0 && strcmp(knobs.fail_call, call) == 0 && --knobs.fail_nth == 0
-            ? knobs.fail_code
-            : DRIVER_SUCCESS;
-    pthread_mutex_unlock(&knobs.lock);
-    return code;
+    HOLD(&knobs.lock);
+    return knobs.fail_nth > 0 && strcmp(knobs.fail_call, call) == 0 && --knobs.fail_nth == 0
+               ? knobs.fail_code
+               : DRIVER_SUCCESS;
 }
 
 static void count(const char *call)
 {
-    pthread_mutex_lock(&knobs.lock);
+    HOLD(&knobs.lock);
     unsigned i = 0;
     while (i < CALLS_MAX - 1 && knobs.calls[i].name && strcmp(knobs.calls[i].name, call) != 0)
         i++;
     knobs.calls[i].name = call;
     knobs.calls[i].count++;
     knobs.total++;
-    pthread_mutex_unlock(&knobs.lock);
 }
 
 unsigned standin_calls(const char *call)
 {
-    pthread_mutex_lock(&knobs.lock);
+    HOLD(&knobs.lock);
     unsigned found = call ? 0 : knobs.total;
     for (unsigned i = 0; call && i < CALLS_MAX && knobs.calls[i].name; i++)
         found += strcmp(knobs.calls[i].name, call) == 0 ? knobs.calls[i].count : 0;
-    pthread_mutex_unlock(&knobs.lock);
     return found;
 }
 

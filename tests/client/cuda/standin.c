@@ -95,10 +95,8 @@ static bool event_usable(CUevent event)
 
 static bool is_capturing(CUstream stream)
 {
-    pthread_mutex_lock(&stream->locked.lock);
-    bool capturing = stream->locked.capturing;
-    pthread_mutex_unlock(&stream->locked.lock);
-    return capturing;
+    HOLD(&stream->locked.lock);
+    return stream->locked.capturing;
 }
 
 void give(CUstream stream, const struct op *op)
@@ -263,12 +261,11 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
     ENTER(true);
     if (!stream_find(&stream))
         return DRIVER_INVALID_HANDLE;
-    pthread_mutex_lock(&stream->locked.lock);
+    HOLD(&stream->locked.lock);
     stream->locked.capturing = true;
     stream->locked.broken = false;
     stream->locked.mode = mode;
     stream->locked.capturer = pthread_self();
-    pthread_mutex_unlock(&stream->locked.lock);
     return DRIVER_SUCCESS;
 }
 

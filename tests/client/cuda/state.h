@@ -7,6 +7,20 @@
 
 #include "standin.h"
 
+/* Until the enclosing block ends. */
+static inline pthread_mutex_t *hold(pthread_mutex_t *lock)
+{
+    pthread_mutex_lock(lock);
+    return lock;
+}
+
+static inline void let_go(pthread_mutex_t **lock)
+{
+    pthread_mutex_unlock(*lock);
+}
+
+#define HOLD(lock) __attribute__((cleanup(let_go), unused)) pthread_mutex_t *held = hold(lock)
+
 #define ALIVE 0x57414e44u
 
 struct CUctx_st {

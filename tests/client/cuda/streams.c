@@ -72,26 +72,22 @@ static void fill(CUstream stream, const struct op *op)
 
 static void reach(struct mark *mark)
 {
-    pthread_mutex_lock(&mark->lock);
+    HOLD(&mark->lock);
     mark->reached = true;
     pthread_cond_broadcast(&mark->changed);
-    pthread_mutex_unlock(&mark->lock);
 }
 
 void mark_wait(struct mark *mark)
 {
-    pthread_mutex_lock(&mark->lock);
+    HOLD(&mark->lock);
     while (!mark->reached)
         pthread_cond_wait(&mark->changed, &mark->lock);
-    pthread_mutex_unlock(&mark->lock);
 }
 
 bool mark_is_reached(struct mark *mark)
 {
-    pthread_mutex_lock(&mark->lock);
-    bool reached = mark->reached;
-    pthread_mutex_unlock(&mark->lock);
-    return reached;
+    HOLD(&mark->lock);
+    return mark->reached;
 }
 
 void mark_drop(struct mark *mark)
@@ -168,19 +164,16 @@ static CUstream make_locked(CUcontext context)
 
 CUstream stream_make(CUcontext context)
 {
-    pthread_mutex_lock(&all_lock);
-    CUstream stream = make_locked(context);
-    pthread_mutex_unlock(&all_lock);
-    return stream;
+    HOLD(&all_lock);
+    return make_locked(context);
 }
 
 CUstream stream_default(CUcontext context, uintptr_t which)
 {
-    pthread_mutex_lock(&all_lock);
+    HOLD(&all_lock);
     CUstream *stream = &defaults[context->device][which == 2];
     if (!*stream)
         *stream = make_locked(context);
-    pthread_mutex_unlock(&all_lock);
     return *stream;
 }
 
@@ -199,21 +192,19 @@ void stream_give(CUstream stream, const struct op *op)
     struct op *copy = malloc(sizeof *copy);
     *copy = *op;
     copy->next = NULL;
-    pthread_mutex_lock(&stream->locked.lock);
+    HOLD(&stream->locked.lock);
     *stream->locked.tail = copy;
     stream->locked.tail = &copy->next;
     stream->locked.given++;
     pthread_cond_broadcast(&stream->locked.changed);
-    pthread_mutex_unlock(&stream->locked.lock);
 }
 
 void stream_wait(CUstream stream)
 {
-    pthread_mutex_lock(&stream->locked.lock);
+    HOLD(&stream->locked.lock);
     uint64_t until = stream->locked.given;
     while (stream->locked.done < until)
         pthread_cond_wait(&stream->locked.changed, &stream->locked.lock);
-    pthread_mutex_unlock(&stream->locked.lock);
 }
 
 void streams_wait(CUcontext context)
@@ -229,20 +220,19 @@ void streams_wait(CUcontext context)
 bool standin_idle(void)
 {
     bool idle = true;
-    pthread_mutex_lock(&all_lock);
+    HOLD(&all_lock);
     for (CUstream s = all_streams; s; s = s->next) {
         pthread_mutex_lock(&s->locked.lock);
         idle = idle && s->locked.done == s->locked.given;
         pthread_mutex_unlock(&s->locked.lock);
     }
-    pthread_mutex_unlock(&all_lock);
     return idle;
 }
 
 bool capture_forbids(void)
 {
     bool forbidden = false;
-    pthread_mutex_lock(&all_lock);
+    HOLD(&all_lock);
     for (CUstream s = all_streams; s && thread_mode != DRIVER_CAPTURE_MODE_RELAXED; s = s->next) {
         pthread_mutex_lock(&s->locked.lock);
         bool ours = s->locked.capturing && pthread_equal(s->locked.capturer, pthread_self());
@@ -251,7 +241,6 @@ bool capture_forbids(void)
             forbidden = s->locked.broken = true;
         pthread_mutex_unlock(&s->locked.lock);
     }
-    pthread_mutex_unlock(&all_lock);
     return forbidden;
 }
 
@@ -268,10 +257,9 @@ CUevent event_make(CUcontext context)
     event->context = context;
     pthread_mutex_init(&event->locked.lock, NULL);
     atomic_store(&event->alive, ALIVE);
-    pthread_mutex_lock(&all_lock);
+    HOLD(&all_lock);
     event->next = all_events;
     all_events = event;
-    pthread_mutex_unlock(&all_lock);
     return event;
 }
 
@@ -297,20 +285,17 @@ struct mark *event_record(CUevent event, bool captured)
 
 struct mark *event_mark(CUevent event)
 {
-    pthread_mutex_lock(&event->locked.lock);
+    HOLD(&event->locked.lock);
     struct mark *mark = event->locked.mark;
     if (mark)
         atomic_fetch_add(&mark->references, 1);
-    pthread_mutex_unlock(&event->locked.lock);
     return mark;
 }
 
 bool event_is_captured(CUevent event)
 {
-    pthread_mutex_lock(&event->locked.lock);
-    bool captured = event->locked.captured;
-    pthread_mutex_unlock(&event->locked.lock);
-    return captured;
+    HOLD(&event->locked.lock);
+    return event->locked.captured;
 }
 
 unsigned streams_end(void)

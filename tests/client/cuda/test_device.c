@@ -46,6 +46,13 @@ static void finish(void)
     expect_no_violation();
 }
 
+static void finish_with(struct lane *lane, const struct gpu *gpu)
+{
+    lane_done(lane);
+    gpu_done(gpu);
+    finish();
+}
+
 static void nothing_is_begun(void)
 {
     struct device_driver *driver = NULL;
@@ -90,9 +97,7 @@ static size_t train(bool wait_for_producer, bool fence)
         torn += words_that_differ(lane.ring, STATE, step) > 0;
     }
     expect_ok(cuStreamSynchronize(gpu.stream));
-    lane_done(&lane);
-    gpu_done(&gpu);
-    finish();
+    finish_with(&lane, &gpu);
     return torn;
 }
 
@@ -163,9 +168,7 @@ static void other_streams_and_the_default_ones(void)
     CUcontext current = NULL;
     expect(cuCtxGetCurrent(&current) == 0 && current == gpu.context,
            "the caller's context is no longer current");
-    lane_done(&lane);
-    gpu_done(&gpu);
-    finish();
+    finish_with(&lane, &gpu);
 }
 
 static void captures_are_refused_and_not_broken(void)
@@ -199,9 +202,7 @@ static void captures_are_refused_and_not_broken(void)
            "the stand-in allows all");
     expect(cuStreamEndCapture(gpu.stream, &graph) == DRIVER_STREAM_CAPTURE_INVALIDATED,
            "the stand-in forgives all");
-    lane_done(&lane);
-    gpu_done(&gpu);
-    finish();
+    finish_with(&lane, &gpu);
 }
 
 static void registration_falls_back(void)
@@ -297,11 +298,9 @@ static void fingerprints_are_those_of_the_host(void)
     expect_ok(wait_and_free(&more, 1));
     expect(device_fingerprint(lane.device, gpu.memory, 257ull << 30, key, &more) == -ENOTSUP,
            "too long");
-    lane_done(&lane);
-    gpu_done(&gpu);
     free(key);
     free(other);
-    finish();
+    finish_with(&lane, &gpu);
 #endif
 }
 
@@ -323,9 +322,7 @@ static void half_a_fingerprint_is_waited_for(void)
     expect(standin_idle(), "its kernels are under way");
     expect_ok(wait_and_free(lane.events, 1));
     free(key);
-    lane_done(&lane);
-    gpu_done(&gpu);
-    finish();
+    finish_with(&lane, &gpu);
 #endif
 }
 
@@ -341,9 +338,7 @@ static void fingerprints_of_much(void)
     memcpy((char *)standin_device_memory(gpu.memory) + length - 5, "tail!", 5);
     check_fingerprint(&lane, &gpu, key, 0, length);
     free(key);
-    lane_done(&lane);
-    gpu_done(&gpu);
-    finish();
+    finish_with(&lane, &gpu);
 #endif
 }
 
@@ -403,30 +398,22 @@ static void nothing_works_after_fork(void)
     expect(status == 0, "the child failed");
     lane_copy(&lane, &gpu);
     expect_ok(wait_and_free(lane.events, STATE / PIECE));
-    lane_done(&lane);
-    gpu_done(&gpu);
-    finish();
+    finish_with(&lane, &gpu);
 }
-
-#define TRIALS(X)                                                                                  \
-    X(nothing_is_begun)                                                                            \
-    X(copies_are_ordered)                                                                          \
-    X(what_is_not_ordered_is_seen)                                                                 \
-    X(devices_are_apart)                                                                           \
-    X(other_streams_and_the_default_ones)                                                          \
-    X(captures_are_refused_and_not_broken)                                                         \
-    X(registration_falls_back)                                                                     \
-    X(fingerprints_are_those_of_the_host)                                                          \
-    X(half_a_fingerprint_is_waited_for)                                                            \
-    X(fingerprints_of_much)                                                                        \
-    X(errors_that_stay_end_all_calls)                                                              \
-    X(nothing_works_after_fork)
 
 int main(int argc, char **argv)
 {
-#define TRIAL_NAME(name) #name,
-#define TRIAL_FUNCTION(name) name,
-    static const char *const names[] = {TRIALS(TRIAL_NAME)};
-    static void (*const trials[])(void) = {TRIALS(TRIAL_FUNCTION)};
-    return run_trials(ARRAY_LEN(names), names, trials, argc > 1 ? argv[1] : NULL);
+    static const struct trial trials[] = {TRIAL(nothing_is_begun),
+                                          TRIAL(copies_are_ordered),
+                                          TRIAL(what_is_not_ordered_is_seen),
+                                          TRIAL(devices_are_apart),
+                                          TRIAL(other_streams_and_the_default_ones),
+                                          TRIAL(captures_are_refused_and_not_broken),
+                                          TRIAL(registration_falls_back),
+                                          TRIAL(fingerprints_are_those_of_the_host),
+                                          TRIAL(half_a_fingerprint_is_waited_for),
+                                          TRIAL(fingerprints_of_much),
+                                          TRIAL(errors_that_stay_end_all_calls),
+                                          TRIAL(nothing_works_after_fork)};
+    return run_trials(trials, ARRAY_LEN(trials), argc > 1 ? argv[1] : NULL);
 }

@@ -225,19 +225,11 @@ static void older_files_that_change(void)
     model_done(&m);
 }
 
-#define TRIALS(X)                                                                                  \
-    X(frozen_on_the_device)                                                                        \
-    X(frozen_on_the_host)                                                                          \
-    X(without_a_kernel)                                                                            \
-    X(what_the_filesystem_refuses_is_copied)                                                       \
-    X(older_files_that_change)
-
 int main(int argc, char **argv)
 {
-#define TRIAL_NAME(name) #name,
-#define TRIAL_FUNCTION(name) name,
-    static const char *const names[] = {TRIALS(TRIAL_NAME)};
-    static void (*const trials[])(void) = {TRIALS(TRIAL_FUNCTION)};
+    static const struct trial trials[] = {
+        TRIAL(frozen_on_the_device), TRIAL(frozen_on_the_host), TRIAL(without_a_kernel),
+        TRIAL(what_the_filesystem_refuses_is_copied), TRIAL(older_files_that_change)};
     directory = argc > 1 ? argv[1] : directory;
-    return run_trials(ARRAY_LEN(names), names, trials, argc > 2 ? argv[2] : NULL);
+    return run_trials(trials, ARRAY_LEN(trials), argc > 2 ? argv[2] : NULL);
 }

@@ -89,23 +89,32 @@ static inline int wait_and_free(struct device_event **events, size_t count)
     return result;
 }
 
+struct trial {
+    const char *name;
+    void (*run)(void);
+};
+
+#define TRIAL(run)                                                                                 \
+    {                                                                                              \
+#run, run                                                                                  \
+    }
+
 /* Each in a process of its own: the driver of a process is found once, and its errors stay. */
-static inline int run_trials(size_t count, const char *const *names, void (*const *trials)(void),
-                             const char *only)
+static inline int run_trials(const struct trial *trials, size_t count, const char *only)
 {
     int failed = 0;
     for (size_t i = 0; i < count; i++) {
-        if (only && strcmp(only, names[i]) != 0)
+        if (only && strcmp(only, trials[i].name) != 0)
             continue;
         (void)fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
-            trials[i]();
+            trials[i].run();
             _exit(0);
         }
         int status = 0;
         (void)waitpid(child, &status, 0);
-        (void)printf("%s %s\n", status == 0 ? "ok    " : "FAILED", names[i]);
+        (void)printf("%s %s\n", status == 0 ? "ok    " : "FAILED", trials[i].name);
         failed += status != 0;
     }
     return failed > 0;
