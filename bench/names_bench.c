@@ -5,34 +5,18 @@
  *                                 renames and removes them
  *   names_bench make DIR COUNT    makes COUNT empty files and leaves them there
  *   names_bench look DIR COUNT    looks at COUNT files that are there */
+#include "timed.h"
+
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CONTENT 4096u
 
 static char content[CONTENT];
 static int dir;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "names_bench: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
 
 static const char *name_of(const char *prefix, unsigned i)
 {

@@ -9,32 +9,15 @@
  * The source is four times larger than any cache here; it is touched before the clock starts. With
  * a seed in WRITE_BENCH_SEED every run writes other bytes, so that nothing is found to be stored
  * already. */
-#define _GNU_SOURCE
-#include <errno.h>
+#include "timed.h"
+
 #include <fcntl.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SOURCE_LEN (256ul << 20)
 #define PAGE 4096ul
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "write_bench: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
 
 static uint8_t *map_memory(size_t len)
 {

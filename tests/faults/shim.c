@@ -9,7 +9,6 @@
  * Environment: FAULT_CONTROL (file of struct control), FAULT_STORE, FAULT_STAGE (absolute
  * directories). tests/faultdisk.py is the other side. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,11 +16,12 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include "real.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -82,19 +82,6 @@ static struct control *control;
 static char store[PATH_MAX], stage[PATH_MAX];
 static size_t store_len, stage_len;
 static _Atomic uint8_t class_of_fd[65536];
-
-static void *real(const char *name)
-{
-    void *f = dlsym(RTLD_NEXT, name);
-    if (!f)
-        abort();
-    return f;
-}
-
-#define REAL(ret, name, ...)                                                                       \
-    static ret (*f)(__VA_ARGS__);                                                                  \
-    if (!f)                                                                                        \
-    f = (ret(*)(__VA_ARGS__))real(#name)
 
 __attribute__((constructor)) static void begin(void)
 {

@@ -8,17 +8,17 @@
  * what RocksDB says of a block whose checksum is wrong.
  *
  * Environment: VIEW_CONTROL (file of struct control). tests/viewfault.py is the other side. */
-#include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "real.h"
 
 #define EXPORT __attribute__((visibility("default")))
 #define SITES_MAX 4096u
@@ -59,19 +59,6 @@ static uintptr_t program;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Iterators that came to the damage. */
 static const rocksdb_iterator_t *stuck[ITERATORS_MAX];
-
-static void *real(const char *name)
-{
-    void *f = dlsym(RTLD_NEXT, name);
-    if (!f)
-        abort();
-    return f;
-}
-
-#define REAL(ret, name, ...)                                                                       \
-    static ret (*f)(__VA_ARGS__);                                                                  \
-    if (!f)                                                                                        \
-    f = (ret(*)(__VA_ARGS__))real(#name)
 
 /* Where the program lies: its addresses are told as offsets, which are the same each time. */
 static int note_program(struct dl_phdr_info *info, size_t size, void *arg)
