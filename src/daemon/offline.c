@@ -69,17 +69,13 @@ static int open_remote(struct offline *o, const char *source, const struct mount
                        char **ret_text)
 {
     struct store_options how = {0};
-    int r = remote_address_parse(source, &o->address, ret_text);
-    if (r == 0)
-        r = make_directory(o, ret_text);
-    if (r == 0)
-        r = remote_tier_open(&o->address, options, true, NULL, &how.remote.tier, ret_text);
-    if (r < 0)
-        return r;
+    TRY(remote_address_parse(source, &o->address, ret_text));
+    TRY(make_directory(o, ret_text));
+    TRY(remote_tier_open(&o->address, options, true, NULL, &how.remote.tier, ret_text));
     how.path = o->directory;
     how.remote.name = o->address.text;
     how.remote.read_only = true;
-    r = reader_open(&how, &o->store, ret_text);
+    int r = reader_open(&how, &o->store, ret_text);
     const char *instead = r == 0 ? reader_shown_instead(o->store) : NULL;
     if (instead)
         o->warning = xasprintf("%s: %s", o->address.text, instead);

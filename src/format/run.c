@@ -363,11 +363,8 @@ static int read_block(struct run_reader *reader)
     if (!block_sane(reader, rows_len, count, get_le64(head + 8)))
         return -EUCLEAN;
     size_t len = (size_t)rows_len + BLOCK_CRC_LEN;
-    int r = block_grow(reader, len);
-    if (r == 0)
-        r = get_bytes(reader, reader->at + sizeof head, reader->block, len);
-    if (r < 0)
-        return r;
+    TRY(block_grow(reader, len));
+    TRY(get_bytes(reader, reader->at + sizeof head, reader->block, len));
     uint32_t crc = crc32_of(reader->header_crc, head, sizeof head);
     if (get_le32(reader->block + rows_len) != crc32_of(crc, reader->block, rows_len))
         return -EBADMSG;

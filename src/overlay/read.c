@@ -396,11 +396,8 @@ int ns_dump_nascent(struct ns *ns, bool with_nameless,
         if (!node->inode.nascent || node->gone || (!node->birth_entry && !with_nameless))
             continue;
         struct record rec = nascent_record(node);
-        int r = fn(&rec, arg);
-        if (r == 0)
-            r = dump_xattrs_locked(node, fn, arg);
-        if (r < 0)
-            return r;
+        TRY(fn(&rec, arg));
+        TRY(dump_xattrs_locked(node, fn, arg));
     }
     return 0;
 }

@@ -371,24 +371,18 @@ int remote_claim(struct remote *remote, char **ret_text)
 {
     if (remote->options.read_only || !remote->is_attached)
         return 0;
-    int r = check_nothing_is_lost(remote, ret_text);
-    if (r == 0)
-        r = remote_prepare(remote, ret_text);
-    if (r == 0)
-        r = forget_lost(remote);
-    if (r == 0)
-        r = lease_renew(remote);
-    if (r == 0)
-        r = remember_name(remote);
-    if (r < 0)
-        return r;
+    TRY(check_nothing_is_lost(remote, ret_text));
+    TRY(remote_prepare(remote, ret_text));
+    TRY(forget_lost(remote));
+    TRY(lease_renew(remote));
+    TRY(remember_name(remote));
     /* Also where the newest head is ours, or there is none: it tells our epoch, which a store that
      * takes over must exceed. Ids of packs and runs hold the epoch, so no two writers ever use the
      * same. */
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     *head = remote->head;
     sign_head(remote, head);
-    r = remote_put_head(remote, head);
+    int r = remote_put_head(remote, head);
     if (r == 0)
         remote_head_published(remote, head);
     if (r != -ESTALE)

@@ -184,14 +184,10 @@ static int carry_cut(struct upload *up)
     TRY(open_cut(up));
     up->pending_bytes = view_remote(store->local.view).pending_bytes;
     set_target(remote, up->pending_bytes);
-    int r = dense_round_new(store->dense, up->cut, remote->senders, remote->options.upload_threads,
-                            &up->dense);
-    if (r == 0)
-        r = upload_send_pending(up);
-    if (r == 0)
-        r = publish_cut(up);
-    if (r < 0)
-        return r;
+    TRY(dense_round_new(store->dense, up->cut, remote->senders, remote->options.upload_threads,
+                        &up->dense));
+    TRY(upload_send_pending(up));
+    TRY(publish_cut(up));
     repair_round_done(remote);
     dense_keep_published(store->dense, up->cut);
     up->cut = NULL;

@@ -98,14 +98,9 @@ static int send_pack(struct sending *s)
     pack_object_name(s->id, object);
     if (!remote_limit_wait(remote, len))
         return -ECANCELED;
-    int r;
-    r = put_until_done(remote, object, s->buffer, len);
-    if (r == 0)
-        r = upload_wait_for_view_room(remote);
-    if (r == 0)
-        r = view_remote_placed(store->local.view, s->id, len, s->entries, s->count);
-    if (r < 0)
-        return r;
+    TRY(put_until_done(remote, object, s->buffer, len));
+    TRY(upload_wait_for_view_room(remote));
+    TRY(view_remote_placed(store->local.view, s->id, len, s->entries, s->count));
     atomic_fetch_add(&remote->uploaded_total, len);
     mutex_lock(&remote->shared.lock);
     remote->shared.target_bytes -= min_u64(remote->shared.target_bytes, s->data_len);

@@ -146,13 +146,26 @@ static int check_readable(struct dir *d)
     return retry_gate_is_interrupted(&d->gate) ? -ECANCELED : 0;
 }
 
-/* --- put -------------------------------------------------------------------------------------- */
-
 static int call_by_name(struct dir *d, enum dir_verb verb, const char *name, struct dir_answer *ret)
 {
     struct dir_call call = {.verb = verb, .name = name, .patience_ns = d->tier.patience_ns};
     return dir_client_call(d->client, &call, ret);
 }
+
+/* Calls `verb`, again while that may help. `name` is the operation, for the log. */
+static int call_until_done(struct dir *d, enum dir_verb verb, const char *name, const char *object,
+                           struct dir_answer *ret)
+{
+    struct op op;
+    int r;
+    op_begin(&op, d, name, object);
+    do
+        r = call_by_name(d, verb, object, ret);
+    while (op_again(&op, &r));
+    return r;
+}
+
+/* --- put -------------------------------------------------------------------------------------- */
 
 static int make_directory(void *arg, const char *directory)
 {
@@ -198,8 +211,8 @@ static int dir_put_object(struct tier *tier, const char *object, const void *buf
     struct op op;
     check_name(object);
     TRY(check_writable(d));
-    int r;
     op_begin(&op, d, "put", object);
+    int r;
     do
         r = put_once(d, object, buf, len, source, is_new);
     while ((!source || source->error == 0) && op_again(&op, &r));
@@ -263,10 +276,10 @@ static int dir_get_range(struct tier *tier, const char *object, uint64_t offset,
     struct op op;
     check_name(object);
     TRY(check_readable(d));
-    int r;
     if (offset > INT64_MAX - len)
         return -EUCLEAN;
     op_begin(&op, d, "get", object);
+    int r;
     do
         r = get_once(d, object, offset, buf, len);
     while (op_again(&op, &r));
@@ -283,16 +296,9 @@ static int dir_stat(struct tier *tier, const char *object, uint64_t *ret_len)
 {
     struct dir *d = dir_of(tier);
     struct dir_answer answer;
-    struct op op;
     check_name(object);
     TRY(check_readable(d));
-    int r;
-    op_begin(&op, d, "stat", object);
-    do
-        r = call_by_name(d, DIR_STAT, object, &answer);
-    while (op_again(&op, &r));
-    if (r < 0)
-        return r;
+    TRY(call_until_done(d, DIR_STAT, "stat", object, &answer));
     see_time(d, answer.modified_ns);
     *ret_len = answer.len;
     return 0;
@@ -303,14 +309,9 @@ static int dir_stat(struct tier *tier, const char *object, uint64_t *ret_len)
 static int dir_remove(struct tier *tier, const char *object)
 {
     struct dir *d = dir_of(tier);
-    struct op op;
     check_name(object);
     TRY(check_writable(d));
-    int r;
-    op_begin(&op, d, "remove", object);
-    do
-        r = call_by_name(d, DIR_REMOVE, object, NULL);
-    while (op_again(&op, &r));
+    int r = call_until_done(d, DIR_REMOVE, "remove", object, NULL);
     if (r == -ENOENT)
         r = 0; /* perhaps by a try of ours that seemed to fail */
     if (r == 0)
@@ -323,8 +324,8 @@ static int dir_sync(struct tier *tier)
     struct dir *d = dir_of(tier);
     struct op op;
     TRY(check_readable(d));
-    int r;
     op_begin(&op, d, "sync", "");
+    int r;
     do
         r = directories_sync(d->directories);
     while (op_again(&op, &r));
@@ -343,17 +344,12 @@ static int dir_now(struct tier *tier, int64_t *ret_ns)
 {
     struct dir *d = dir_of(tier);
     struct dir_answer answer;
-    struct op op;
     TRY(check_readable(d));
-    int r;
     if (d->read_only) {
         *ret_ns = guessed_now(d);
         return 0;
     }
-    op_begin(&op, d, "touch", CLOCK_FILE);
-    do
-        r = call_by_name(d, DIR_NOW, CLOCK_FILE, &answer);
-    while (op_again(&op, &r));
+    int r = call_until_done(d, DIR_NOW, "touch", CLOCK_FILE, &answer);
     if (r == 0)
         *ret_ns = answer.modified_ns;
     return r;
@@ -387,8 +383,8 @@ static int dir_list(struct tier *tier, const char *directory, const char *after,
     struct op op;
     check_name(directory);
     TRY(check_readable(d));
-    int r;
     op_begin(&op, d, "list", directory);
+    int r;
     do {
         call.after = l.last ? l.last : after;
         call.patience_ns = d->tier.patience_ns;
