@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/cause.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 
 static _Thread_local char cause[CAUSE_MAX];

@@ -16,7 +16,6 @@
 /* `result` is 0, or the reason why the number will not be reached. */
 typedef void waiter_fn(int result, void *arg);
 
-struct waiter;
 TAILQ_HEAD(waiters, waiter);
 #define WAITERS_EMPTY(waiters) TAILQ_HEAD_INITIALIZER(waiters)
 

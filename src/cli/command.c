@@ -2,7 +2,6 @@
 #include "cli/command.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 #include "base/text.h"
 

@@ -11,7 +11,6 @@
 #include "cli/interrupt.h"
 #include "cli/json.h"
 #include "cli/mounts.h"
-#include "daemon/control.h"
 #include "daemon/remote_address.h"
 
 #define DEPTH_MAX 1024u

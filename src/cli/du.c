@@ -7,7 +7,6 @@
 #include "cli/json.h"
 #include "cli/survey.h"
 #include "cli/why.h"
-#include "daemon/control.h"
 
 static cJSON *as_json(const char *path, const struct survey_sum *sum)
 {

@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "cli/interrupt.h"
 #include "cli/json.h"
-#include "daemon/control.h"
 #include "store/check_remote.h"
 
 struct remote_report {

@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <sched.h>
-#include <stdio.h>
 #include <sys/mount.h>
 
 #include "cli/command.h"

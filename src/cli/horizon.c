@@ -8,7 +8,6 @@
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/interrupt.h"
-#include "cli/json.h"
 #include "daemon/control.h"
 
 #define POLL_FIRST_MS 5

@@ -7,7 +7,6 @@
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/survey.h"
-#include "daemon/control.h"
 
 static void print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "cli/ask.h"
-#include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/human.h"
 #include "daemon/control.h"

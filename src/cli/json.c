@@ -4,8 +4,6 @@
 #include <stdio.h>
 
 #include "base/text.h"
-#include "cli/human.h"
-#include "daemon/control.h"
 
 #define TIME_SECONDS_MAX 1e11 /* of the year 5138 */
 

@@ -11,7 +11,6 @@
 #include "cli/json.h"
 #include "cli/mounts.h"
 #include "cli/source.h"
-#include "daemon/control.h"
 #include "daemon/prefixes.h"
 #include "daemon/remote_address.h"
 

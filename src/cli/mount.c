@@ -6,7 +6,6 @@
 
 #include "base/io.h"
 #include "base/program.h"
-#include "cli/command.h"
 #include "cli/mount.h"
 #include "cli/mounts.h"
 #include "daemon/holder.h"

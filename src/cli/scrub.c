@@ -6,7 +6,6 @@
 #include "cli/human.h"
 #include "cli/job.h"
 #include "cli/json.h"
-#include "daemon/control.h"
 
 static int scrub_exit(const struct job_report *r)
 {

@@ -5,7 +5,6 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "cli/command.h"
 #include "cli/mounts.h"
 
 #define LINKS_MAX 40

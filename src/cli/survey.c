@@ -11,7 +11,6 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/human.h"
-#include "cli/json.h"
 #include "codec/encode.h"
 #include "daemon/control.h"
 

@@ -12,7 +12,6 @@
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/target.h"
-#include "daemon/control.h"
 
 enum wait_level { WAIT_STAGE, WAIT_NVME, WAIT_REMOTE }; /* in the order of the flag's words */
 

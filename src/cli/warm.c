@@ -11,7 +11,6 @@
 #include "cli/human.h"
 #include "cli/json.h"
 #include "cli/target.h"
-#include "daemon/control.h"
 
 #define POLL_MS 100
 

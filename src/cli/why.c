@@ -9,7 +9,6 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/human.h"
-#include "cli/json.h"
 #include "daemon/control.h"
 
 #define FILES_SHOWN 3u

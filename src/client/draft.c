@@ -5,11 +5,9 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Saves whose whole content one call names: zip, safetensors, markers. */
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "client/lane.h"

@@ -6,8 +6,6 @@
  * any of them. */
 #pragma once
 
-#include <sys/uio.h>
-
 #include "base/cause.h"
 #include "base/waiters.h"
 #include "commit/local.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The content of a version on its way into packs: split into chunks, named, deduplicated, encoded,
  * placed; and the extents that say where it went. */
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/pool.h"
 #include "commit/packs_internal.h"
 #include "commit/writeback_internal.h"

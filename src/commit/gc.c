@@ -5,14 +5,12 @@
  * With reduce=dense a pack stays a while by which the next upload may store others
  * (view_pack_may_serve()): of a file that was written over, it is what the new content is near to.
  * It goes once room is wanted. */
-#include "base/log.h"
 #include "commit/horizon.h"
 #include "commit/local.h"
 #include "commit/packs_internal.h"
 #include "commit/read.h"
 #include "commit/room_internal.h"
 #include "commit/writeback_internal.h"
-#include "format/object.h"
 #include "tier/tier.h"
 #include "view/remote.h"
 

@@ -2,13 +2,11 @@
 /* Packs being made: chunks are named, found again if they are stored already, else encoded into a
  * buffer that becomes a pack. What is here is not in the view yet: `fresh` chunks, and packs
  * `written` until a batch that names them was applied. */
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/process.h"
-#include "codec/encode.h"
 #include "codec/hash.h"
 #include "commit/horizon_internal.h"
 #include "commit/packs_internal.h"

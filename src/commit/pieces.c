@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Pieces of drafts: when the stage runs full of drafts, the largest is written in pieces before it
  * is sealed, and ranges that crowd the stage's table are gathered. */
-#include "base/log.h"
 #include "commit/history_internal.h"
 #include "commit/horizon_internal.h"
 #include "commit/local.h"

@@ -7,7 +7,6 @@
 
 struct damage;
 struct heal;
-struct local;
 struct packs;
 
 /* --- read.c ----------------------------------------------------------------------------------- */

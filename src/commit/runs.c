@@ -2,10 +2,7 @@
 /* The runs in STORE/runs: written whole, read, merged, verified, and removed when no head names
  * them. */
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
 
-#include "base/log.h"
 #include "commit/journal.h"
 #include "commit/run_file.h"
 #include "format/object.h"

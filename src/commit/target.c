@@ -11,7 +11,6 @@
  * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead,
  * and never one below the stage's floor. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "commit/history_internal.h"
 #include "commit/horizon_internal.h"
 #include "commit/journal_internal.h"

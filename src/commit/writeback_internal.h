@@ -13,7 +13,6 @@
 #include "commit/upkeep.h"
 #include "format/pack.h"
 #include "format/record.h"
-#include "stage/stage.h"
 
 /* --- content.c -------------------------------------------------------------------------------- */
 

@@ -12,7 +12,6 @@
 
 #include "base/clock.h"
 #include "base/lock.h"
-#include "base/log.h"
 #include "base/pool.h"
 #include "base/vector.h"
 

@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include "base/hex.h"
 #include "base/io.h"

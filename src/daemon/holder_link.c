@@ -2,7 +2,6 @@
 #include "daemon/holder_link.h"
 
 #include <stdio.h>
-#include <sys/socket.h>
 #include <sys/time.h>
 
 #define ACK_TIMEOUT_S 10

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The requests of the control socket, and the answers to most of them. */
-#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"

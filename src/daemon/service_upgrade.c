@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The daemon's part of an exchange of the program: upgrade.h. */
 #include <poll.h>
-#include <stdio.h>
 #include <sys/eventfd.h>
 
 #include "base/log.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dense/changed.h"
 
-#include <sys/stat.h>
-
 #include "base/clock.h"
 #include "codec/fx.h"
 #include "dense/internal.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dense/bases.h"
-#include "dense/bases_cache.h"
 #include "dense/condense.h"
 #include "dense/images.h"
 #include "dense/internal.h"

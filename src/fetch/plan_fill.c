@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Parts come into a buffer: what is in memory first, then chunk after chunk, from where each lies
  * now. */
-#include "base/clock.h"
 #include "base/log.h"
 #include "dense/dense.h"
 #include "fetch/plan.h"

@@ -6,7 +6,6 @@
  * together in the remote, and fetched by several threads at once. How far ahead is bounded by the
  * window. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "dense/dense.h"
 #include "fetch/pull.h"
 

@@ -5,7 +5,6 @@
  * as for staged bytes, and become part of the journal with the next batch, or with one of their own
  * soon after. Until then a crash loses them, which costs another fetch. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "fetch/pull.h"
 #include "remote/state.h"
 

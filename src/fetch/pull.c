@@ -5,7 +5,6 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "remote/chunks.h"
 #include "remote/maintenance.h"
 #include "remote/state.h"

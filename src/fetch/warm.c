@@ -3,11 +3,9 @@
  *
  * A job has a thread of its own that walks what was asked for: first to count, then to feed the
  * fetching threads (or, to evict, the writeback thread) with bounded portions. */
-#include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/vector.h"
 #include "dense/dense.h"
 #include "fetch/pull.h"

@@ -58,7 +58,6 @@
  * Magic, version, feature words and checksum stay where they are in every later version. */
 #include "format/head.h"
 
-#include "base/crc.h"
 #include "format/le.h"
 #include "format/record.h"
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
 #include "base/cause.h"
 #include "fs/internal.h"

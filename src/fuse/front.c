@@ -5,11 +5,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/eventfd.h>
-#include <time.h>
 
 #include "base/cause.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/pool.h"
 #include "fuse/internal.h"
 #include "fuse/ops.h"

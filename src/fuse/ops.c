@@ -4,11 +4,8 @@
 #include <stdio.h>
 #include <sys/xattr.h>
 
-#include "base/cause.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/pool.h"
-#include "fuse/internal.h"
 #include "fuse/ops.h"
 
 void reply_result(fuse_req_t req, int r)

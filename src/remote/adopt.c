@@ -2,7 +2,6 @@
 /* A store and the newest head of its remote: which of them goes on from the other, and a view made
  * from a head's runs. */
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cause.h"

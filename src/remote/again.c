@@ -7,7 +7,6 @@
  * then, too, no call waits any more; nor of any where MISSING_MAX are: that is no lapse. */
 #include <uthash.h>
 
-#include "format/object.h"
 #include "remote/internal.h"
 
 #define AGAIN_MS 2000

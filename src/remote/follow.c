@@ -7,11 +7,9 @@
  * in one write, and begins the journal anew there, since what that had was of the state before. The
  * file STORE/adopting is there meanwhile: after a crash the view is made from the head's runs.
  * Packs on NVMe stay, for content is named by its hash. */
-#include <fcntl.h>
 #include <stdio.h>
 
 #include "base/cause.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "base/vector.h"
 #include "remote/internal.h"

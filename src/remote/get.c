@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packs of the remote are read. */
-#include "format/object.h"
 #include "remote/internal.h"
 
 struct tier *remote_tier(const struct remote *remote)

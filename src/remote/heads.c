@@ -8,7 +8,6 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
-#include "base/io.h"
 #include "base/log.h"
 
 #define SETTLE_TRIES 4

@@ -13,7 +13,6 @@
 /* Most memory: the spots, and while they are listed the files, and the parts of one. */
 #define LAYOUT_BYTES (6u * 1024 * 1024)
 
-struct store;
 struct view_cut;
 struct layout;
 

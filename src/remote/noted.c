@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packs of the remote that are missing or damaged, until a round has looked at them: after that
  * they are whole, empty of what is needed, or suspect (suspects.c). Any thread notes them. */
-#include "base/log.h"
 #include "remote/maintenance_internal.h"
 
 static struct noted_pack *find_locked(struct remote_maintenance *maintenance, uint64_t pack)

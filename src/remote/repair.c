@@ -14,7 +14,6 @@
 #include "remote/maintenance_internal.h"
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "remote/upload.h"
 
 #define SMALL_PACKS_MAX 8u

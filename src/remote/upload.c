@@ -13,8 +13,6 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/crc.h"
-#include "base/log.h"
 #include "remote/layout.h"
 #include "remote/maintenance_internal.h"
 #include "remote/prefix.h"

@@ -3,7 +3,6 @@
  * of a few threads. */
 #include <stdio.h>
 
-#include "base/log.h"
 #include "remote/layout.h"
 #include "remote/upload.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A chunk that is to be stored in the remote, read from wherever it still is whole: NVMe, or else
  * the remote itself. */
-#include "base/log.h"
 #include "dense/bases.h"
 #include "remote/internal.h"
 #include "remote/maintenance.h"

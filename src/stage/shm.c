@@ -7,8 +7,6 @@
 #include <sys/stat.h>
 
 #include "base/crc.h"
-#include "base/io.h"
-#include "base/log.h"
 #include "stage/internal.h"
 
 #define LOG_HALF_MIN (8 * MIB)

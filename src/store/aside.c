@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
-#include "base/log.h"
 #include "store/internal.h"
 
 #define NAMES_MAX 10000u /* of one thing that was set aside again and again */

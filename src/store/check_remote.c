@@ -10,7 +10,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
 #include "base/tables.h"
 #include "remote/check.h"
 #include "remote/chunks.h"

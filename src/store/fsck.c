@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/hex.h"
-#include "base/log.h"
 #include "store/internal.h"
 #include "view/remote.h"
 

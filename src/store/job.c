@@ -7,7 +7,6 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "remote/maintenance.h"
 
 #define LINES_MAX 4096u

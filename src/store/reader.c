@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/reader.h"
 
-#include <stdio.h>
-
 #include "dense/bases.h"
 #include "remote/chunks.h"
 #include "remote/life.h"

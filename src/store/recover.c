@@ -9,12 +9,9 @@
  *
  * Nothing that a second crash would need is changed before step 4; each step can be repeated. */
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "base/vector.h"
 #include "remote/life.h"

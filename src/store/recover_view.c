@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Recovery of the view: it catches up with the journal, or is made anew from what the journal and
  * the anchor say. */
-#include <ftw.h>
 #include <stdio.h>
-#include <sys/stat.h>
 
 #include "base/io.h"
 #include "base/log.h"

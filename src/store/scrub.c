@@ -5,8 +5,6 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/crc.h"
-#include "base/log.h"
 #include "base/vector.h"
 #include "dense/bases.h"
 #include "remote/chunks.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The files that lack chunks which no tier gives: one scan of all extents for all of these. */
-#include "base/text.h"
 #include "base/vector.h"
 #include "store/job.h"
 

@@ -9,7 +9,6 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/hex.h"
-#include "base/io.h"
 #include "base/log.h"
 #include "dense/condense.h"
 #include "fetch/life.h"

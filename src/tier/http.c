@@ -17,7 +17,6 @@
 #include "base/clock.h"
 #include "base/lock.h"
 #include "base/pool.h"
-#include "base/vector.h"
 #include "tier/http_header.h"
 #include "tier/http_socket.h"
 #include "tier/pace.h"

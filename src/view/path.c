@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A path of an inode, for messages. */
-#include <sys/stat.h>
 
 #include "view/db.h"
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ctype.h>
-#include <stdio.h>
 
 #include "tier/s3/credentials_source.h"
 #include "base/text.h"

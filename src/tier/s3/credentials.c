@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "tier/s3/credentials_source.h"
-#include "tier/s3/secret.h"
 
 #define REFRESH_BEFORE_NS (300 * SECOND_NS)
 /* Pauses before the source is asked again while the old credentials are valid: where the new ones

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tier/s3/error.h"
 
-#include <stdio.h>
-
 #include "tier/xml.h"
 
 #define ADVICE_REGION "the bucket is in another region: set the region"
