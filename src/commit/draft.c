@@ -33,47 +33,49 @@ int commit_look(struct commit *commit, uint64_t ino, struct commit_now *ret)
     return r;
 }
 
-/* A change of content opens a draft if there is none. */
-static enum reserve_kind reserve_for_change(struct history *history, uint64_t ino)
+/* Prepares a change of content, which opens a draft if there is none. The history stays locked
+ * until it is made, so that no seal comes between. */
+static int prepare_locked(struct history *history, uint64_t ino, struct stage_change *ret)
 {
+    check_held(&history->lock);
     struct stage_file_state state;
+    struct ns_inode inode;
     bool has_draft = stage_file_state(history->local->stage, ino, &state) && state.has_draft;
-    return has_draft ? RESERVE_RECORD : RESERVE_DRAFT;
+    TRY(ns_inode(history->local->ns, ino, &inode));
+    TRY(history_reserve_locked(history, has_draft ? RESERVE_RECORD : RESERVE_DRAFT, 0));
+    *ret = (struct stage_change){.ino = ino,
+                                 .time = clock_realtime_ns(),
+                                 .below_size = inode.attrs.size,
+                                 .version = inode.version};
+    return 0;
 }
 
 int history_write(struct history *history, struct stage_write *w)
 {
-    w->may_open = false;
+    bool has_draft;
     w->time = clock_realtime_ns();
-    int r = stage_write(history->local->stage, w);
-    if (r != -ESTALE)
-        return r;
-    /* A draft is opened with the history's lock, so that no seal comes between the look and the
-     * write. */
+    TRY(stage_write_draft(history->local->stage, w, &has_draft));
+    if (has_draft)
+        return 0;
     LOCK_SCOPE(&history->lock);
-    struct ns_inode inode;
-    TRY(history_reserve_locked(history, reserve_for_change(history, w->ino), 0));
-    TRY(ns_inode(history->local->ns, w->ino, &inode));
-    w->may_open = true;
-    w->below_size = inode.attrs.size;
-    w->version = inode.version;
+    struct stage_change change;
+    TRY(prepare_locked(history, w->ino, &change));
+    w->below_size = change.below_size;
+    w->version = change.version;
     return stage_write(history->local->stage, w);
 }
 
 int history_erase(struct history *history, uint64_t ino, uint64_t offset, uint64_t length,
                   uint64_t new_size)
 {
-    struct ns_inode inode;
+    struct stage_change change;
     mutex_lock(&history->lock);
     /* A file closed as it was becomes a version before some of it goes. */
     int r = history_is_due_locked(history, ino) ? history_seal_due_locked(history) : 0;
     if (r == 0)
-        r = ns_inode(history->local->ns, ino, &inode);
+        r = prepare_locked(history, ino, &change);
     if (r == 0)
-        r = history_reserve_locked(history, reserve_for_change(history, ino), 0);
-    if (r == 0)
-        r = stage_erase(history->local->stage, ino, offset, length, new_size, inode.attrs.size,
-                        inode.version, clock_realtime_ns());
+        r = stage_erase(history->local->stage, &change, offset, length, new_size);
     return history_leave(history, r);
 }
 
@@ -88,14 +90,11 @@ int history_put_chunk(struct history *history, uint64_t ino, uint64_t offset, ui
                                       .name = *name,
                                       .chunk_offset = chunk_offset,
                                       .pack = pack};
-    struct ns_inode inode;
+    struct stage_change change;
     mutex_lock(&history->lock);
-    int r = ns_inode(history->local->ns, ino, &inode);
+    int r = prepare_locked(history, ino, &change);
     if (r == 0)
-        r = history_reserve_locked(history, reserve_for_change(history, ino), 0);
-    if (r == 0)
-        r = stage_put_chunk(history->local->stage, ino, &chunk, inode.attrs.size, inode.version,
-                            clock_realtime_ns());
+        r = stage_put_chunk(history->local->stage, &change, &chunk);
     mutex_unlock(&history->lock);
     packs_unpin(history->packs, pack);
     return r;

@@ -97,9 +97,9 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
 {
     struct stage *stage = pieces->commit->local->stage;
     _cleanup_free_ struct stage_part *parts = xcalloc(PIECE_PARTS_MAX, sizeof *parts);
+    const struct stage_stretch stretch = {ino, min_bytes, PIECE_MAX};
     bool more;
-    size_t count =
-        stage_draft_stretch(stage, ino, min_bytes, PIECE_MAX, parts, PIECE_PARTS_MAX, &more);
+    size_t count = stage_draft_stretch(stage, &stretch, parts, PIECE_PARTS_MAX, &more);
     uint64_t bytes = 0;
     for (size_t i = 0; i < count; i++)
         bytes += parts[i].length;

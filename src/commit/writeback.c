@@ -31,9 +31,12 @@ static void seal_ripe(struct commit *commit)
     if (history_seal_rest(commit->history) < 0)
         return;
     history_seal_ripe(commit->history, commit->local->options.writeback_delay_ns);
+    const struct stage_ripeness ripe = {.now = clock_monotonic_ns(),
+                                        .idle_ns = DRAFT_IDLE_NS,
+                                        .age_ns = DRAFT_AGE_NS,
+                                        .small_bytes = DRAFT_SMALL};
     uint64_t inos[RIPE_MAX];
-    size_t count = stage_ripe_drafts(commit->local->stage, clock_monotonic_ns(), DRAFT_IDLE_NS,
-                                     DRAFT_AGE_NS, DRAFT_SMALL, inos, RIPE_MAX);
+    size_t count = stage_ripe_drafts(commit->local->stage, &ripe, inos, RIPE_MAX);
     for (size_t i = 0; i < count; i++)
         if (history_seal(commit->history, inos[i]) == -EAGAIN)
             return; /* no room in the log now: they stay ripe */

@@ -351,10 +351,11 @@ struct look {
 static int plan_look_at(struct store *store, const struct store_read_request *want,
                         struct look *look)
 {
+    const struct stage_range range = {want->ino, want->offset, want->length};
     look->iov_count = 0;
     look->generation = change_generation(store->commit.change);
-    look->part_count = stage_resolve(store->local.stage, want->ino, want->offset, want->length,
-                                     look->parts, LOOK_PARTS, &look->now.staged);
+    look->part_count =
+        stage_resolve(store->local.stage, &range, look->parts, LOOK_PARTS, &look->now.staged);
     TRY(ns_inode(store->local.ns, want->ino, &look->now.inode));
     commit_now_settle(&look->now);
     look->length =

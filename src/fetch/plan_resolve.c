@@ -117,8 +117,9 @@ static int plan_resolve_staged(struct plan *plan)
     struct stage_part parts[PLAN_PARTS];
     struct store *store = plan->store;
     struct commit_now now;
-    size_t count = stage_resolve(store->local.stage, plan->want.ino, plan->want.offset + plan->at,
-                                 plan->want.length - plan->at, parts, PLAN_PARTS, &now.staged);
+    const struct stage_range range = {plan->want.ino, plan->want.offset + plan->at,
+                                      plan->want.length - plan->at};
+    size_t count = stage_resolve(store->local.stage, &range, parts, PLAN_PARTS, &now.staged);
     int r = ns_inode(store->local.ns, plan->want.ino, &now.inode);
     if (r < 0) {
         plan_fail(plan, r, plan->at);

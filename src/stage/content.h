@@ -43,27 +43,35 @@ struct stage_write {
     uint32_t length; /* 1 to SLAB_PAYLOAD */
     uint32_t slab;   /* SLAB_NONE: copy from `data` */
     const void *data;
-    /* opens a draft if there is none: needs the next two, and that no call seals meanwhile */
-    bool may_open;
-    uint64_t below_size; /* size of the file below the draft */
-    uint64_t version;    /* last sealed version */
     int64_t time;
+    /* of a write that may open a draft: see struct stage_change */
+    uint64_t below_size, version;
+};
+
+/* Another change of a file's content. If the file has no draft, it opens one; no call seals
+ * meanwhile. */
+struct stage_change {
+    uint64_t ino;
+    int64_t time;
+    uint64_t below_size; /* size of the file below a new draft */
+    uint64_t version;    /* last sealed version */
 };
 
 /* The draft of a new file, empty: it is sealed as others are, also if it is never written. Not in
  * the log: a recovery seals what is nascent. */
 void stage_open_draft(struct stage *stage, uint64_t ino);
 
-/* Stages a write in the file's draft. -EAGAIN: no room now, nothing happened, wait for on_room.
- * -ESTALE: there is no draft, and none may be opened. Requests that continue each other are taken
- * for one application write: a request that is not full ends it. */
+/* Stages a write in the file's draft; opens one if there is none, so no call seals meanwhile.
+ * -EAGAIN: no room now, nothing happened, wait for on_room. Requests that continue each other are
+ * taken for one application write: a request that is not full ends it. */
 CAIRN_MUST_CHECK int stage_write(struct stage *stage, const struct stage_write *w);
+/* The same, but opens no draft. *ret_has_draft false: there is none, and nothing happened. */
+CAIRN_MUST_CHECK int stage_write_draft(struct stage *stage, const struct stage_write *w,
+                                       bool *ret_has_draft);
 
-/* Discards [offset, offset + length) of the content (length ~0: to the end) and sets the size.
- * Opens a draft. */
-CAIRN_MUST_CHECK int stage_erase(struct stage *stage, uint64_t ino, uint64_t offset,
-                                 uint64_t length, uint64_t new_size, uint64_t below_size,
-                                 uint64_t version, int64_t time);
+/* Discards [offset, offset + length) of the content (length ~0: to the end) and sets the size. */
+CAIRN_MUST_CHECK int stage_erase(struct stage *stage, const struct stage_change *change,
+                                 uint64_t offset, uint64_t length, uint64_t new_size);
 
 /* Part of a stored chunk that a range of the file consists of. */
 struct stage_chunk_range {
@@ -74,10 +82,9 @@ struct stage_chunk_range {
 };
 
 /* A range of the draft becomes a reference to a stored chunk, whose pack the caller has pinned.
- * Opens a draft. -EAGAIN: no room in the log. */
-CAIRN_MUST_CHECK int stage_put_chunk(struct stage *stage, uint64_t ino,
-                                     const struct stage_chunk_range *chunk, uint64_t below_size,
-                                     uint64_t version, int64_t time);
+ * -EAGAIN: no room in the log. */
+CAIRN_MUST_CHECK int stage_put_chunk(struct stage *stage, const struct stage_change *change,
+                                     const struct stage_chunk_range *chunk);
 
 /* Size and times of the newest staged state. False: nothing of this file is staged but
  * clean data. */
@@ -114,8 +121,11 @@ struct stage_part {
 size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
                   struct stage_part *parts, size_t max);
 /* The same, and stage_file_state() of the same moment. */
-size_t stage_resolve(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
-                     struct stage_part *parts, size_t max, struct stage_file_state *ret_state);
+struct stage_range {
+    uint64_t ino, offset, length;
+};
+size_t stage_resolve(struct stage *stage, const struct stage_range *range, struct stage_part *parts,
+                     size_t max, struct stage_file_state *ret_state);
 void stage_unpin_parts(struct stage *stage, const struct stage_part *parts, size_t count);
 /* Before the kernel copies an answer from memory parts, which are pinned: a copy that needs a page
  * fault would fail with EIO if this process were killed meanwhile. At most 0.1 ms for each slab of

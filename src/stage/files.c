@@ -216,27 +216,46 @@ void draft_put_locked(struct stage *stage, struct layer *draft, const struct sta
     layer_put_locked(stage, draft, &range);
 }
 
-int stage_write(struct stage *stage, const struct stage_write *w)
+static int ensure_write_room_locked(struct stage *stage, const struct stage_write *w)
 {
-    check(w->length > 0 && w->length <= SLAB_PAYLOAD);
-    LOCK_SCOPE(&stage->locked.lock);
+    check_held(&stage->locked.lock);
     TRY(check_nameless_locked(stage, w->ino));
     bool has_room = ranges_have_room_locked(stage) &&
                     slabs_bear_write_locked(stage, w->slab != SLAB_NONE) &&
                     (w->slab != SLAB_NONE || ensure_shared_locked(stage, shared_need(w->length)));
-    if (!has_room) {
+    if (!has_room)
         stage->locked.refused = true;
-        return -EAGAIN;
-    }
-    struct stage_file *file = file_get_locked(stage, w->ino, w->may_open);
-    if (!w->may_open && (!file || !file->layers[LAYER_DRAFT]))
-        return -ESTALE;
-    struct layer *draft = draft_locked(stage, w->ino, w->below_size, w->version);
-    draft_put_locked(stage, draft, w, begins_write(file, w));
+    return has_room ? 0 : -EAGAIN;
+}
+
+static void write_locked(struct stage *stage, struct layer *draft, const struct stage_write *w)
+{
+    check_held(&stage->locked.lock);
+    draft_put_locked(stage, draft, w, begins_write(draft->file, w));
     draft->size = max_u64(draft->size, w->offset + w->length);
     draft->mtime = w->time;
     note_change_locked(stage, draft, w->offset, w->length);
     stage->locked.last_write = draft->changed;
+}
+
+int stage_write(struct stage *stage, const struct stage_write *w)
+{
+    check(w->length > 0 && w->length <= SLAB_PAYLOAD);
+    LOCK_SCOPE(&stage->locked.lock);
+    TRY(ensure_write_room_locked(stage, w));
+    write_locked(stage, draft_locked(stage, w->ino, w->below_size, w->version), w);
+    return 0;
+}
+
+int stage_write_draft(struct stage *stage, const struct stage_write *w, bool *ret_has_draft)
+{
+    check(w->length > 0 && w->length <= SLAB_PAYLOAD);
+    *ret_has_draft = false;
+    LOCK_SCOPE(&stage->locked.lock);
+    TRY(ensure_write_room_locked(stage, w));
+    *ret_has_draft = has_draft_locked(stage, w->ino);
+    if (*ret_has_draft)
+        write_locked(stage, file_get_locked(stage, w->ino, false)->layers[LAYER_DRAFT], w);
     return 0;
 }
 
@@ -254,47 +273,47 @@ void draft_erase_locked(struct stage *stage, struct layer *draft, uint64_t offse
     }
 }
 
-int stage_erase(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
-                uint64_t new_size, uint64_t below_size, uint64_t version, int64_t time)
+int stage_erase(struct stage *stage, const struct stage_change *change, uint64_t offset,
+                uint64_t length, uint64_t new_size)
 {
     LOCK_SCOPE(&stage->locked.lock);
     if (!ranges_have_room_locked(stage))
         return -EAGAIN;
-    bool had_draft = has_draft_locked(stage, ino);
-    struct layer *draft = draft_locked(stage, ino, below_size, version);
+    bool had_draft = has_draft_locked(stage, change->ino);
+    struct layer *draft = draft_locked(stage, change->ino, change->below_size, change->version);
     struct record rec = {.type = REC_ERASE,
-                         .ino = ino,
+                         .ino = change->ino,
                          .version = draft->version,
                          .offset = offset,
                          .length = length,
                          .seq = ++stage->locked.seq,
-                         .attrs = {.size = new_size, .mtime = time}};
+                         .attrs = {.size = new_size, .mtime = change->time}};
     TRY(log_change_locked(stage, draft, had_draft, &rec));
     draft_erase_locked(stage, draft, offset, length, true);
     draft->size = new_size;
-    draft->mtime = time;
+    draft->mtime = change->time;
     note_change_locked(stage, draft, offset, length);
     return 0;
 }
 
-int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_range *chunk,
-                    uint64_t below_size, uint64_t version, int64_t time)
+int stage_put_chunk(struct stage *stage, const struct stage_change *change,
+                    const struct stage_chunk_range *chunk)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    TRY(check_nameless_locked(stage, ino));
+    TRY(check_nameless_locked(stage, change->ino));
     if (!ranges_have_room_locked(stage))
         return -EAGAIN;
-    bool had_draft = has_draft_locked(stage, ino);
-    struct layer *draft = draft_locked(stage, ino, below_size, version);
+    bool had_draft = has_draft_locked(stage, change->ino);
+    struct layer *draft = draft_locked(stage, change->ino, change->below_size, change->version);
     struct extent extent = {.offset = chunk->offset,
                             .length = chunk->length,
                             .kind = EXTENT_CHUNK,
                             .chunk = chunk->name,
                             .chunk_offset = chunk->chunk_offset};
     struct record rec = {.type = REC_PIECE,
-                         .time = time,
+                         .time = change->time,
                          .seq = ++stage->locked.seq,
-                         .ino = ino,
+                         .ino = change->ino,
                          .version = draft->version,
                          .extents = &extent,
                          .extent_count = 1};
@@ -308,7 +327,7 @@ int stage_put_chunk(struct stage *stage, uint64_t ino, const struct stage_chunk_
                           .pack = chunk->pack};
     layer_put_locked(stage, draft, &range);
     draft->size = max_u64(draft->size, chunk->offset + chunk->length);
-    draft->mtime = time;
+    draft->mtime = change->time;
     note_change_locked(stage, draft, chunk->offset, chunk->length);
     return 0;
 }

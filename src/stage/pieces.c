@@ -80,17 +80,17 @@ static struct range *first_long_stretch_locked(struct range *range, uint64_t min
     return NULL;
 }
 
-size_t stage_draft_stretch(struct stage *stage, uint64_t ino, uint64_t min_bytes,
-                           uint64_t max_bytes, struct stage_part *parts, size_t max, bool *ret_more)
+size_t stage_draft_stretch(struct stage *stage, const struct stage_stretch *stretch,
+                           struct stage_part *parts, size_t max, bool *ret_more)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    struct stage_file *file = file_get_locked(stage, ino, false);
+    struct stage_file *file = file_get_locked(stage, stretch->ino, false);
     struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
     struct range *range =
-        draft ? first_long_stretch_locked(layer_first_locked(draft, 0), min_bytes) : NULL;
+        draft ? first_long_stretch_locked(layer_first_locked(draft, 0), stretch->min_bytes) : NULL;
     size_t count = 0;
     uint64_t bytes = 0, end = range ? range->offset : 0;
-    for (; range && count < max && bytes < max_bytes; range = layer_next_locked(range)) {
+    for (; range && count < max && bytes < stretch->max_bytes; range = layer_next_locked(range)) {
         if (range->kind != RANGE_MEMORY || range->offset != end)
             break;
         parts[count++] =
@@ -193,8 +193,8 @@ bool stage_uses_pack(struct stage *stage, uint64_t pack)
     return use != NULL;
 }
 
-size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int64_t age_ns,
-                         uint64_t small_bytes, uint64_t *inos, size_t max)
+size_t stage_ripe_drafts(struct stage *stage, const struct stage_ripeness *ripe, uint64_t *inos,
+                         size_t max)
 {
     LOCK_SCOPE(&stage->locked.lock);
     size_t count = 0;
@@ -202,8 +202,9 @@ size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int6
     struct layer *draft;
     TAILQ_FOREACH(draft, &stage->locked.drafts, link)
     {
-        bool idle = now - draft->changed >= idle_ns;
-        bool old = now - draft->opened >= age_ns && draft->memory_bytes <= small_bytes;
+        bool idle = ripe->now - draft->changed >= ripe->idle_ns;
+        bool old =
+            ripe->now - draft->opened >= ripe->age_ns && draft->memory_bytes <= ripe->small_bytes;
         if ((idle || old || (share && draft->range_count >= share)) && !draft->file->orphan &&
             count < max)
             inos[count++] = draft->file->ino;

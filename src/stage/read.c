@@ -79,14 +79,15 @@ static bool resolve_locked(struct resolver *r, struct layer *const *layers, size
     return true;
 }
 
-size_t stage_resolve(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
-                     struct stage_part *parts, size_t max, struct stage_file_state *ret_state)
+size_t stage_resolve(struct stage *stage, const struct stage_range *range, struct stage_part *parts,
+                     size_t max, struct stage_file_state *ret_state)
 {
     static struct layer *const nothing[LAYER_STATES];
     LOCK_SCOPE(&stage->locked.lock);
-    struct stage_file *file = file_get_locked(stage, ino, false);
+    struct stage_file *file = file_get_locked(stage, range->ino, false);
     struct resolver r = {.stage = stage, .parts = parts, .max = max};
-    (void)resolve_locked(&r, file ? file->layers : nothing, 0, offset, offset + length);
+    (void)resolve_locked(&r, file ? file->layers : nothing, 0, range->offset,
+                         range->offset + range->length);
     *ret_state = file_state_locked(file);
     return r.count;
 }
@@ -94,8 +95,9 @@ size_t stage_resolve(struct stage *stage, uint64_t ino, uint64_t offset, uint64_
 size_t stage_read(struct stage *stage, uint64_t ino, uint64_t offset, uint64_t length,
                   struct stage_part *parts, size_t max)
 {
+    const struct stage_range range = {ino, offset, length};
     struct stage_file_state state;
-    return stage_resolve(stage, ino, offset, length, parts, max, &state);
+    return stage_resolve(stage, &range, parts, max, &state);
 }
 
 void stage_unpin_parts(struct stage *stage, const struct stage_part *parts, size_t count)

@@ -94,11 +94,14 @@ CAIRN_MUST_CHECK bool stage_gather(struct stage *stage, const struct stage_scatt
  * none. */
 bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_ino);
 
-/* The first stretch of consecutive memory parts of the draft that has `min_bytes` or more; at most
- * `max_bytes` and `max` parts of it; pinned. *ret_more: the draft goes on directly after it. */
-size_t stage_draft_stretch(struct stage *stage, uint64_t ino, uint64_t min_bytes,
-                           uint64_t max_bytes, struct stage_part *parts, size_t max,
-                           bool *ret_more);
+/* The first stretch of consecutive memory parts of the file's draft that has `min_bytes` or more;
+ * at most `max_bytes` and `max` parts of it; pinned. *ret_more: the draft goes on directly after
+ * it. */
+struct stage_stretch {
+    uint64_t ino, min_bytes, max_bytes;
+};
+size_t stage_draft_stretch(struct stage *stage, const struct stage_stretch *stretch,
+                           struct stage_part *parts, size_t max, bool *ret_more);
 
 /* [offset, offset + length) as it was in `parts` now lies in a durable chunk: what is still the
  * same in memory is exchanged for a reference to it, and its room freed. */
@@ -110,7 +113,11 @@ bool stage_uses_pack(struct stage *stage, uint64_t pack);
 
 /* Drafts to seal in the background: idle for `idle_ns`, or older than `age_ns` and smaller than
  * `small_bytes`; in a crowded stage those with most pieces. */
-size_t stage_ripe_drafts(struct stage *stage, int64_t now, int64_t idle_ns, int64_t age_ns,
-                         uint64_t small_bytes, uint64_t *inos, size_t max);
+struct stage_ripeness {
+    int64_t now, idle_ns, age_ns;
+    uint64_t small_bytes;
+};
+size_t stage_ripe_drafts(struct stage *stage, const struct stage_ripeness *ripe, uint64_t *inos,
+                         size_t max);
 /* Inodes with a draft: at most `max`; returns how many there are. */
 size_t stage_drafts(struct stage *stage, uint64_t *inos, size_t max);

@@ -175,7 +175,6 @@ static int write_with(struct stage_fixture *f, uint32_t slab, uint64_t ino, uint
                             .length = length,
                             .slab = slab,
                             .data = slab == SLAB_NONE ? data : NULL,
-                            .may_open = true,
                             .below_size = fixture_size(f, ino),
                             .version = versions[ino],
                             .time = 1000 + (int64_t)offset};
@@ -224,9 +223,9 @@ void fixture_fill(struct stage_fixture *f, uint64_t ino, uint64_t offset, char b
 void fixture_cut(struct stage_fixture *f, uint64_t ino, uint64_t offset, uint64_t length,
                  uint64_t new_size)
 {
-    assert_i64(stage_erase(f->stage, ino, offset, length, new_size, fixture_size(f, ino),
-                           versions[ino], 77),
-               0);
+    const struct stage_change change = {
+        .ino = ino, .time = 77, .below_size = fixture_size(f, ino), .version = versions[ino]};
+    assert_i64(stage_erase(f->stage, &change, offset, length, new_size), 0);
 }
 
 /* Sizes of sealed versions that are not durable. */
@@ -369,8 +368,9 @@ void fixture_write_back(struct stage_fixture *f, uint64_t ino)
 uint64_t fixture_piece(struct stage_fixture *f, uint64_t ino, uint64_t max_bytes)
 {
     struct stage_part parts[64];
+    const struct stage_stretch stretch = {ino, 1, max_bytes};
     bool more;
-    size_t count = stage_draft_stretch(f->stage, ino, 1, max_bytes, parts, ARRAY_LEN(parts), &more);
+    size_t count = stage_draft_stretch(f->stage, &stretch, parts, ARRAY_LEN(parts), &more);
     if (count == 0 || f->chunk_count == FIXTURE_CHUNKS)
         return 0;
     struct fixture_chunk *chunk = &f->chunks[f->chunk_count];

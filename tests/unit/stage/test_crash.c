@@ -249,7 +249,6 @@ static void child_works(int steps)
                                 .length = i % 50 == 49 ? 300000 : 3000,
                                 .slab = SLAB_NONE,
                                 .data = data,
-                                .may_open = true,
                                 .time = 5};
         if (stage_write(fixture.stage, &w) < 0)
             _exit(1);

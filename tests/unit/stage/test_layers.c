@@ -145,11 +145,13 @@ Test(stage_layers, nothing_changed_is_not_sealed)
 Test(stage_layers, only_a_write_that_may_opens_a_draft)
 {
     struct stage_write w = {.ino = 1, .length = 1, .slab = SLAB_NONE, .data = "a", .time = 5};
-    expect_i64(stage_write(fixture.stage, &w), -ESTALE);
-    w.may_open = true;
+    bool has_draft;
+    expect_i64(stage_write_draft(fixture.stage, &w, &has_draft), 0);
+    cr_expect_not(has_draft);
+    expect_u64(stage_drafts(fixture.stage, NULL, 0), 0);
     expect_i64(stage_write(fixture.stage, &w), 0);
-    w.may_open = false;
-    expect_i64(stage_write(fixture.stage, &w), 0);
+    expect_i64(stage_write_draft(fixture.stage, &w, &has_draft), 0);
+    cr_expect(has_draft);
     struct stage_file_state state;
     cr_assert(stage_file_state(fixture.stage, 1, &state));
     cr_expect(state.has_draft && !state.has_sealed);
@@ -172,6 +174,21 @@ Test(stage_layers, an_unlinked_file_is_dropped)
     fixture_expect(&fixture, 1, 0, "....");
 }
 
+Test(stage_layers, drafts_become_ripe)
+{
+    fixture_fill(&fixture, 1, 0, 'a', 1000);
+    fixture_fill(&fixture, 2, 0, 'a', 3000);
+    uint64_t inos[4];
+    const struct stage_ripeness too_early = {0, 1, 1, UINT64_MAX},
+                                old_and_small = {INT64_MAX, INT64_MAX, 1, 2000},
+                                idle = {INT64_MAX, 1, INT64_MAX, 2000};
+    expect_u64(stage_ripe_drafts(fixture.stage, &too_early, inos, 4), 0);
+    expect_u64(stage_ripe_drafts(fixture.stage, &old_and_small, inos, 4), 1);
+    expect_u64(inos[0], 1);
+    expect_u64(stage_ripe_drafts(fixture.stage, &idle, inos, 4), 2);
+    expect_u64(stage_ripe_drafts(fixture.stage, &idle, inos, 1), 1);
+}
+
 Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
 {
     fixture_put(&fixture, 1, 0, "aaaa");
@@ -182,7 +199,8 @@ Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
     fixture_expect(&fixture, 1, 0, "aabc");
     uint64_t inos[4];
     expect_u64(stage_drafts(fixture.stage, inos, 4), 0, "an orphan's draft is never sealed");
-    expect_u64(stage_ripe_drafts(fixture.stage, INT64_MAX, 0, 0, UINT64_MAX, inos, 4), 0);
+    const struct stage_ripeness all = {.now = INT64_MAX, .small_bytes = UINT64_MAX};
+    expect_u64(stage_ripe_drafts(fixture.stage, &all, inos, 4), 0);
     stage_forget(fixture.stage, 1);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(fixture.stage, 1, &state));
@@ -265,7 +283,8 @@ Test(stage_layers, a_chunk_may_be_content)
         (struct fixture_chunk){.pack = 7, .bytes = (uint8_t *)xstrdup("0123456789"), .len = 10};
     fixture.chunk_count = 1;
     struct stage_chunk_range range = {.offset = 2, .length = 5, .chunk_offset = 3, .pack = 7};
-    assert_i64(stage_put_chunk(fixture.stage, 1, &range, 0, 0, 5), 0);
+    const struct stage_change change = {.ino = 1, .time = 5};
+    assert_i64(stage_put_chunk(fixture.stage, &change, &range), 0);
     cr_expect(stage_uses_pack(fixture.stage, 7));
     fixture_expect(&fixture, 1, 0, "..34567");
     fixture_put(&fixture, 1, 4, "x");

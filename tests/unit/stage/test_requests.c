@@ -128,8 +128,7 @@ Test(stage_requests, handles_stay_but_those_of_what_was_not_made)
 Test(stage_requests, written_bytes_decide)
 {
     struct stage_request left;
-    struct stage_write w = {
-        .ino = 1, .length = 3, .slab = SLAB_NONE, .data = "abc", .may_open = true, .time = 5};
+    struct stage_write w = {.ino = 1, .length = 3, .slab = SLAB_NONE, .data = "abc", .time = 5};
     stage_request_enter(fixture.stage, 10, 16, REQUEST_WRITES, 0);
     assert_i64(stage_write(fixture.stage, &w), 0);
     stage_request_leave();

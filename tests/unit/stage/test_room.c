@@ -157,7 +157,8 @@ Test(stage_room, many_small_ranges_that_are_not_durable_wait)
     while (count < 30000 && fixture_write(&fixture, 1, (uint64_t)count * 7, "x", 1) == 0)
         count++;
     cr_expect_lt(count, 30000);
-    expect_i64(stage_erase(fixture.stage, 2, 0, 1, 10, 10, 0, 5), -EAGAIN);
+    const struct stage_change change = {.ino = 2, .time = 5, .below_size = 10};
+    expect_i64(stage_erase(fixture.stage, &change, 0, 1, 10), -EAGAIN);
     fixture_write_back(&fixture, 1);
     fixture_write_ok(&fixture, 2, 0, "x", 1);
 }
@@ -332,21 +333,28 @@ Test(stage_room, a_refused_change_opens_no_draft)
                              .value_len = sizeof fixture.dir};
         assert_i64(stage_log_append(fixture.stage, &rec), 0);
     }
-    while (stage_erase(fixture.stage, 1, 0, UINT64_MAX, 1, 0, 0, 5) == 0)
+    const struct stage_change fill = {.ino = 1, .time = 5}, change = {.ino = 2, .time = 5};
+    while (stage_erase(fixture.stage, &fill, 0, UINT64_MAX, 1) == 0)
         ;
     cr_expect(stage_log_wants_compaction(fixture.stage));
-    expect_i64(stage_erase(fixture.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), -EAGAIN);
+    expect_i64(stage_erase(fixture.stage, &change, 0, UINT64_MAX, 1), -EAGAIN);
     struct stage_chunk_range range = {.length = 5, .pack = 7};
-    expect_i64(stage_put_chunk(fixture.stage, 2, &range, 0, 0, 5), -EAGAIN);
+    expect_i64(stage_put_chunk(fixture.stage, &change, &range), -EAGAIN);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(fixture.stage, 2, &state));
     cr_expect(stage_file_state(fixture.stage, 1, &state));
     expect_i64(fixture_compact(&fixture), 0);
     cr_expect_not(stage_log_wants_compaction(fixture.stage));
-    expect_i64(stage_erase(fixture.stage, 2, 0, UINT64_MAX, 1, 0, 0, 5), 0);
+    expect_i64(stage_erase(fixture.stage, &change, 0, UINT64_MAX, 1), 0);
 }
 
 /* --- pieces ----------------------------------------------------------------------------------- */
+
+static size_t first_stretch(uint64_t min_bytes, struct stage_part parts[8], bool *ret_more)
+{
+    const struct stage_stretch stretch = {1, min_bytes, MIB};
+    return stage_draft_stretch(fixture.stage, &stretch, parts, 8, ret_more);
+}
 
 Test(stage_room, a_piece_of_a_draft_frees_its_room)
 {
@@ -372,7 +380,7 @@ Test(stage_room, what_changed_while_a_piece_was_written_is_kept)
     fixture_fill(&fixture, 1, 300000, 'b', 1000);
     struct stage_part parts[8];
     bool more;
-    size_t count = stage_draft_stretch(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    size_t count = first_stretch(1, parts, &more);
     assert_u64(count, 2);
     cr_expect(more, "the end of the draft may still grow");
     fixture_fill(&fixture, 1, 100, 'x', 50);
@@ -397,13 +405,13 @@ Test(stage_room, a_piece_of_what_is_gone_changes_nothing)
     fixture_fill(&fixture, 1, 0, 'a', 1000);
     struct stage_part parts[8];
     bool more;
-    size_t count = stage_draft_stretch(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more);
+    size_t count = first_stretch(1, parts, &more);
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), false), 0);
     struct stage_chunk_range range = {.length = 1000, .pack = 100};
     stage_piece_done(fixture.stage, 1, parts, count, &range);
     stage_unpin_parts(fixture.stage, parts, count);
     cr_expect_not(stage_uses_pack(fixture.stage, 100));
-    expect_u64(stage_draft_stretch(fixture.stage, 1, 1, MIB, parts, ARRAY_LEN(parts), &more), 0);
+    expect_u64(first_stretch(1, parts, &more), 0);
 }
 
 Test(stage_room, the_first_run_that_is_long_enough)
@@ -420,8 +428,7 @@ Test(stage_room, the_first_run_that_is_long_enough)
     } wanted[] = {{1, 0, 1},       {1000, 0, 1},     {1001, 5000, 2},
                   {5000, 5000, 2}, {5001, 20000, 1}, {9001, 0, 0}};
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
-        size_t count = stage_draft_stretch(fixture.stage, 1, wanted[i].least, MIB, parts,
-                                           ARRAY_LEN(parts), &more);
+        size_t count = first_stretch(wanted[i].least, parts, &more);
         expect_u64(count, wanted[i].count, "of %llu bytes", (unsigned long long)wanted[i].least);
         cr_expect(count == 0 || parts[0].offset == wanted[i].offset);
         stage_unpin_parts(fixture.stage, parts, count);
@@ -550,18 +557,6 @@ Test(stage_room, durable_ranges_of_a_file_without_a_name_do_not_count)
         fixture_fill(&fixture, 1, 2 * i + 1, 'y', 1);
     cr_expect_not(stage_is_crowded(fixture.stage, &crowding));
     stage_forget(fixture.stage, 1);
-}
-
-Test(stage_room, drafts_become_ripe)
-{
-    fixture_fill(&fixture, 1, 0, 'a', 1000);
-    fixture_fill(&fixture, 2, 0, 'a', 3000);
-    uint64_t inos[4];
-    expect_u64(stage_ripe_drafts(fixture.stage, 0, 1, 1, UINT64_MAX, inos, 4), 0);
-    expect_u64(stage_ripe_drafts(fixture.stage, INT64_MAX, INT64_MAX, 1, 2000, inos, 4), 1);
-    expect_u64(inos[0], 1);
-    expect_u64(stage_ripe_drafts(fixture.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 4), 2);
-    expect_u64(stage_ripe_drafts(fixture.stage, INT64_MAX, 1, INT64_MAX, 2000, inos, 1), 1);
 }
 
 /* --- handles ---------------------------------------------------------------------------------- */
