@@ -141,7 +141,13 @@ static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at)
 {
     struct listing listing = {.max = ROWS_MAX - p->rows};
     listing.entries = xcalloc(listing.max, sizeof *listing.entries);
-    int r = fs_readdir(p->service->fs, ino, *at, UINT64_MAX, listing.max, add_entry, &listing);
+    const struct fs_listing list = {.dir = ino,
+                                    .after = *at,
+                                    .until = UINT64_MAX,
+                                    .expected = listing.max,
+                                    .fn = add_entry,
+                                    .arg = &listing};
+    int r = fs_readdir(p->service->fs, &list);
     for (unsigned i = 0; r == 0 && i < listing.count; i++)
         add_inode(p, listing.entries[i].ino);
     bool more = r == 0 && listing.count == listing.max;

@@ -20,20 +20,19 @@ int content_erase(struct fs *fs, uint64_t ino, uint64_t offset, uint64_t length,
     return history_erase(fs->commit->history, ino, offset, length, new_size);
 }
 
-int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length, uint32_t slab,
-             const void *data, const struct fs_caller *caller)
+int fs_write(struct fs *fs, const struct fs_write *w, const struct fs_caller *caller)
 {
-    if (ends_too_late(offset, length))
+    if (ends_too_late(w->offset, w->length))
         return -EFBIG;
-    TRY(room_admit(fs->commit->room, length));
+    TRY(room_admit(fs->commit->room, w->length));
     if (caller) {
         struct ns_inode inode;
-        TRY(ns_inode(fs->ns, ino, &inode));
+        TRY(ns_inode(fs->ns, w->ino, &inode));
         TRY(kill_privileges(fs, &inode, caller));
     }
-    struct stage_write w = {
-        .ino = ino, .offset = offset, .length = length, .slab = slab, .data = data};
-    return history_write(fs->commit->history, &w);
+    struct stage_write staged = {
+        .ino = w->ino, .offset = w->offset, .length = w->length, .slab = w->slab, .data = w->data};
+    return history_write(fs->commit->history, &staged);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -196,13 +195,13 @@ int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
 struct copying {
     struct fs *fs;
     const struct fs_caller *caller;
-    uint64_t from, to, from_offset, to_offset;
+    const struct fs_copy *how;
     size_t done;
 };
 
 static uint64_t target_offset(const struct copying *copy, uint64_t from)
 {
-    return copy->to_offset + (from - copy->from_offset);
+    return copy->how->to_offset + (from - copy->how->from_offset);
 }
 
 /* `bytes`: where they are in memory; NULL: they are read. */
@@ -211,7 +210,8 @@ static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_
 {
     size_t good;
     if (!bytes)
-        return store_read(copy->fs->store, copy->from, from, buf, length, STORE_REACH_LOCAL, &good);
+        return store_read(copy->fs->store, copy->how->from, from, buf, length, STORE_REACH_LOCAL,
+                          &good);
     memcpy(buf, bytes, length);
     return 0;
 }
@@ -223,11 +223,12 @@ static int copy_large(struct copying *copy, const uint8_t *bytes, uint64_t from,
     uint32_t slab = stage_slab_try_take(stage);
     if (slab == SLAB_NONE)
         return -EAGAIN;
+    const struct fs_write w = {
+        .ino = copy->how->to, .offset = target_offset(copy, from), .length = length, .slab = slab};
     int r = read_source(copy, bytes, from,
                         (uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, length);
     if (r == 0)
-        r = fs_write(copy->fs, copy->to, target_offset(copy, from), length, slab, NULL,
-                     copy->caller);
+        r = fs_write(copy->fs, &w, copy->caller);
     if (r < 0)
         stage_slab_give(stage, slab);
     return r;
@@ -236,9 +237,13 @@ static int copy_large(struct copying *copy, const uint8_t *bytes, uint64_t from,
 static int copy_small(struct copying *copy, const uint8_t *bytes, uint64_t from, uint32_t length)
 {
     _cleanup_free_ uint8_t *buf = xmalloc(length);
+    const struct fs_write w = {.ino = copy->how->to,
+                               .offset = target_offset(copy, from),
+                               .length = length,
+                               .slab = SLAB_NONE,
+                               .data = buf};
     TRY(read_source(copy, bytes, from, buf, length));
-    return fs_write(copy->fs, copy->to, target_offset(copy, from), length, SLAB_NONE, buf,
-                    copy->caller);
+    return fs_write(copy->fs, &w, copy->caller);
 }
 
 /* NULL: what the file has there is read, and verified. */
@@ -261,8 +266,8 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 {
     struct commit_now now;
     uint64_t at = target_offset(copy, from);
-    TRY(commit_look(copy->fs->commit, copy->to, &now));
-    TRY(content_erase(copy->fs, copy->to, at, at + length >= now.size ? UINT64_MAX : length,
+    TRY(commit_look(copy->fs->commit, copy->how->to, &now));
+    TRY(content_erase(copy->fs, copy->how->to, at, at + length >= now.size ? UINT64_MAX : length,
                       max_u64(now.size, at + length)));
     copy->done += length;
     return 0;
@@ -272,7 +277,7 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
 static int copy_chunk(struct copying *copy, uint64_t from, uint64_t length,
                       const struct chunk_name *name, uint32_t chunk_offset)
 {
-    int r = history_put_chunk(copy->fs->commit->history, copy->to, target_offset(copy, from),
+    int r = history_put_chunk(copy->fs->commit->history, copy->how->to, target_offset(copy, from),
                               length, name, chunk_offset);
     if (r == -ENOENT)
         return copy_bytes(copy, NULL, from, length);
@@ -324,9 +329,10 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
              n++)
             length += parts[i + n].length;
         uint64_t end = copy->done + length;
-        TRY(is_data_in_view(&parts[i]) ? view_extents(copy->fs->commit->local->view, copy->from, 0,
-                                                      parts[i].offset, length, copy_extent, copy)
-                                       : copy_part(copy, &parts[i]));
+        TRY(is_data_in_view(&parts[i])
+                ? view_extents(copy->fs->commit->local->view, copy->how->from, 0, parts[i].offset,
+                               length, copy_extent, copy)
+                : copy_part(copy, &parts[i]));
         *ret_ended = copy->done != end;
     }
     return 0;
@@ -352,31 +358,26 @@ static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *le
     return r;
 }
 
-ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to, uint64_t to_offset,
-                size_t length, const struct fs_caller *caller)
+ssize_t fs_copy(struct fs *fs, const struct fs_copy *how, const struct fs_caller *caller)
 {
-    TRY(clamp_length(fs, from, from_offset, &length));
-    struct copying copy = {.fs = fs,
-                           .caller = caller,
-                           .from = from,
-                           .to = to,
-                           .from_offset = from_offset,
-                           .to_offset = to_offset};
+    size_t length = how->length;
+    TRY(clamp_length(fs, how->from, how->from_offset, &length));
+    struct copying copy = {.fs = fs, .caller = caller, .how = how};
     struct stage_part parts[64];
     bool has_ended = false;
     int r = 0;
-    if (ends_too_late(to_offset, length))
+    if (ends_too_late(how->to_offset, length))
         return -EFBIG;
     if (length > 0)
-        TRY(kill_privileges_of(fs, to, caller));
+        TRY(kill_privileges_of(fs, how->to, caller));
     while (r == 0 && !has_ended && copy.done < length) {
-        size_t count = stage_read(fs->stage, from, from_offset + copy.done, length - copy.done,
-                                  parts, ARRAY_LEN(parts));
+        size_t count = stage_read(fs->stage, how->from, how->from_offset + copy.done,
+                                  length - copy.done, parts, ARRAY_LEN(parts));
         r = copy_parts(&copy, parts, count, &has_ended);
         stage_unpin_parts(fs->stage, parts, count);
     }
     if (copy.done > 0)
-        fs_accessed(fs, from);
+        fs_accessed(fs, how->from);
     if (r == -EREMOTE)
         r = -EXDEV; /* it would take long in this thread: the kernel reads and writes it instead */
     return copy.done > 0 ? (ssize_t)copy.done : r;

@@ -45,26 +45,38 @@ void fs_adopt(struct fs *fs);
 /* --- names ------------------------------------------------------------------------------------ */
 
 CAIRN_MUST_CHECK int fs_lookup(struct fs *fs, uint64_t parent, const char *name, struct stat *ret);
-CAIRN_MUST_CHECK int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
-                              const struct fs_caller *caller, struct stat *ret);
-CAIRN_MUST_CHECK int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
-                              dev_t rdev, const struct fs_caller *caller, struct stat *ret);
-CAIRN_MUST_CHECK int fs_symlink(struct fs *fs, const char *target, uint64_t parent,
-                                const char *name, const struct fs_caller *caller, struct stat *ret);
+/* An inode to be made, for `caller`. */
+struct fs_new_inode {
+    uint64_t parent;
+    const char *name; /* NULL: see fs_create() */
+    mode_t mode;      /* not of a symbolic link */
+    dev_t rdev;       /* of a device */
+    const struct fs_caller *caller;
+};
+CAIRN_MUST_CHECK int fs_mkdir(struct fs *fs, const struct fs_new_inode *new, struct stat *ret);
+CAIRN_MUST_CHECK int fs_mknod(struct fs *fs, const struct fs_new_inode *new, struct stat *ret);
+CAIRN_MUST_CHECK int fs_symlink(struct fs *fs, const char *target, const struct fs_new_inode *new,
+                                struct stat *ret);
 CAIRN_MUST_CHECK int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name,
                              struct stat *ret);
 CAIRN_MUST_CHECK int fs_unlink(struct fs *fs, uint64_t parent, const char *name);
 /* *ret_ino: what was removed; valid with 0. */
 CAIRN_MUST_CHECK int fs_rmdir(struct fs *fs, uint64_t parent, const char *name, uint64_t *ret_ino);
+/* A rename from `name` in the directory `parent` to `name2` in `parent2`. */
+struct fs_rename {
+    uint64_t parent;
+    const char *name;
+    uint64_t parent2;
+    const char *name2;
+    unsigned flags; /* as of renameat2(2) */
+};
 /* The inodes that a rename found under the two names; 0: none. */
 struct fs_renamed {
     uint64_t source, target;
 };
-/* `flags` as of renameat2(2); drafts that move are sealed first. `caller`: whose a whiteout is.
- * *ret is valid with 0. */
-CAIRN_MUST_CHECK int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2,
-                               const char *name2, unsigned flags, const struct fs_caller *caller,
-                               struct fs_renamed *ret);
+/* Drafts that move are sealed first. `caller`: whose a whiteout is. *ret is valid with 0. */
+CAIRN_MUST_CHECK int fs_rename(struct fs *fs, const struct fs_rename *names,
+                               const struct fs_caller *caller, struct fs_renamed *ret);
 /* `buf` has room for 4096 bytes; returns the length. */
 CAIRN_MUST_CHECK ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096]);
 
@@ -74,18 +86,23 @@ CAIRN_MUST_CHECK ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096]
  * successor: the number is kept with the handle in the stage. */
 uint64_t fs_listing_end(struct fs *fs, uint64_t handle, uint64_t after);
 
-/* Lists entries after the offset `after` (0: from the start; "." and ".." come first) that were
- * made up to the sequence number `until` (UINT64_MAX: all). fn returns 1 to stop, and takes about
- * as many as are expected. Offsets stay valid while entries come and go. */
 struct fs_entry {
     uint64_t ino;
     uint64_t offset; /* to go on after it */
     mode_t type;
     const char *name; /* NUL-terminated */
 };
-CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, uint64_t until,
-                                size_t expected, int (*fn)(const struct fs_entry *entry, void *arg),
-                                void *arg);
+struct fs_listing {
+    uint64_t dir;
+    uint64_t after;  /* offset; 0: from the start, where "." and ".." come first */
+    uint64_t until;  /* entries made up to this sequence number; UINT64_MAX: all */
+    size_t expected; /* about as many entries as `fn` takes */
+    /* a result other than 0 ends the listing */
+    int (*fn)(const struct fs_entry *entry, void *arg);
+    void *arg;
+};
+/* Calls `fn` for entries of a directory. Offsets stay valid while entries come and go. */
+CAIRN_MUST_CHECK int fs_readdir(struct fs *fs, const struct fs_listing *listing);
 
 /* --- attributes ------------------------------------------------------------------------------- */
 
@@ -167,11 +184,10 @@ struct fs_opened {
 CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret);
 /* A handle that a daemon that died took, and did not tell of. -ENOENT: its inode is gone. */
 CAIRN_MUST_CHECK int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret);
-/* A new regular file: part of history with its first seal. `name` NULL: it has none (O_TMPFILE)
- * until fs_link() gives it one, and ends as what has lost its last name does. */
-CAIRN_MUST_CHECK int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
-                               int flags, const struct fs_caller *caller, struct stat *ret_stat,
-                               struct fs_opened *ret);
+/* A new regular file: part of history with its first seal. `new->name` NULL: it has none
+ * (O_TMPFILE) until fs_link() gives it one, and ends as what has lost its last name does. */
+CAIRN_MUST_CHECK int fs_create(struct fs *fs, const struct fs_new_inode *new, int flags,
+                               struct stat *ret_stat, struct fs_opened *ret);
 /* 0; only if `may_wait` also -EAGAIN: then it is open still, since there is no room to say that
  * what has no name is closed. */
 int fs_release(struct fs *fs, uint64_t handle, bool may_wait);
@@ -201,10 +217,15 @@ CAIRN_MUST_CHECK int fs_after_barrier(struct fs *fs, uint64_t ino, enum fs_fsync
 
 /* --- content ---------------------------------------------------------------------------------- */
 
-/* `slab` as in struct stage_write. `caller`: NULL for what was stored through a map, which takes no
- * privileges away. */
-CAIRN_MUST_CHECK int fs_write(struct fs *fs, uint64_t ino, uint64_t offset, uint32_t length,
-                              uint32_t slab, const void *data, const struct fs_caller *caller);
+struct fs_write {
+    uint64_t ino, offset;
+    uint32_t length;
+    uint32_t slab; /* as in struct stage_write */
+    const void *data;
+};
+/* `caller`: NULL for what was stored through a map, which takes no privileges away. */
+CAIRN_MUST_CHECK int fs_write(struct fs *fs, const struct fs_write *w,
+                              const struct fs_caller *caller);
 
 /* As store_start_read(). `leaves_atime`: the time of access stays as it is (O_NOATIME). */
 void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime);
@@ -216,8 +237,13 @@ CAIRN_MUST_CHECK int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_
 /* SEEK_DATA or SEEK_HOLE; -ENXIO past the end. May read the view. */
 CAIRN_MUST_CHECK int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence);
 
+struct fs_copy {
+    uint64_t from, from_offset; /* inode, and where it begins there */
+    uint64_t to, to_offset;
+    size_t length;
+};
 /* Copies within the mount; what is stored already is copied by reference. Returns what was copied,
  * at least something unless at the end. Blocks on NVMe for what cannot be: chunks that the view
- * does not know yet. */
-CAIRN_MUST_CHECK ssize_t fs_copy(struct fs *fs, uint64_t from, uint64_t from_offset, uint64_t to,
-                                 uint64_t to_offset, size_t length, const struct fs_caller *caller);
+ * does not know yet. -EXDEV: a part would have to come from the remote. */
+CAIRN_MUST_CHECK ssize_t fs_copy(struct fs *fs, const struct fs_copy *how,
+                                 const struct fs_caller *caller);

@@ -91,45 +91,43 @@ static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode,
 
 /* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs; its
  * number, if it is given. */
-static int make_named_inode(struct fs *fs, struct record *rec, uint64_t parent, const char *name,
-                            const struct fs_caller *caller)
+static int make_named_inode(struct fs *fs, struct record *rec, const struct fs_new_inode *new)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
-    TRY(hold_directory(&held, parent, name, &dir));
+    TRY(hold_directory(&held, new->parent, new->name, &dir));
     TRY(room_admit_change(fs->commit->room, 4096));
     uint32_t rdev = rec->attrs.rdev;
     uint64_t size = rec->attrs.size;
-    rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
+    rec->attrs = new_attrs(&dir, rec->attrs.mode, new->caller);
     rec->attrs.rdev = rdev;
     rec->attrs.size = size;
     if (rec->ino == 0)
         rec->ino = store_new_ino(fs->store);
-    rec->parent = parent;
-    rec->name = name;
-    rec->name_len = (uint16_t)strlen(name);
+    rec->parent = new->parent;
+    rec->name = new->name;
+    rec->name_len = (uint16_t)strlen(new->name);
     return history_commit(fs->commit->history, rec);
 }
 
-int fs_mkdir(struct fs *fs, uint64_t parent, const char *name, mode_t mode,
-             const struct fs_caller *caller, struct stat *ret)
+int fs_mkdir(struct fs *fs, const struct fs_new_inode *new, struct stat *ret)
 {
-    struct record rec = {.type = REC_MAKE, .attrs = {.mode = (uint32_t)(S_IFDIR | (mode & 07777))}};
-    TRY(make_named_inode(fs, &rec, parent, name, caller));
+    struct record rec = {.type = REC_MAKE,
+                         .attrs = {.mode = (uint32_t)(S_IFDIR | (new->mode & 07777))}};
+    TRY(make_named_inode(fs, &rec, new));
     return fs_getattr(fs, rec.ino, ret);
 }
 
-int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_t rdev,
-             const struct fs_caller *caller, struct stat *ret)
+int fs_mknod(struct fs *fs, const struct fs_new_inode *new, struct stat *ret)
 {
-    bool regular = S_ISREG(mode) || (mode & S_IFMT) == 0;
+    bool regular = S_ISREG(new->mode) || (new->mode &S_IFMT) == 0;
     struct record rec = {.type = REC_MAKE,
-                         .attrs = {.mode = (uint32_t)mode, .rdev = (uint32_t)rdev}};
+                         .attrs = {.mode = (uint32_t) new->mode, .rdev = (uint32_t) new->rdev}};
     if (regular) {
         rec.type = REC_NASCENT;
-        rec.attrs.mode = (uint32_t)(S_IFREG | (mode & 07777));
+        rec.attrs.mode = (uint32_t)(S_IFREG | (new->mode & 07777));
     }
-    TRY(make_named_inode(fs, &rec, parent, name, caller));
+    TRY(make_named_inode(fs, &rec, new));
     /* The file is not open, so nothing else would seal it soon. It is made already: a repetition
      * would find it there. */
     if (regular && history_seal(fs->commit->history, rec.ino) == -EAGAIN)
@@ -137,8 +135,7 @@ int fs_mknod(struct fs *fs, uint64_t parent, const char *name, mode_t mode, dev_
     return fs_getattr(fs, rec.ino, ret);
 }
 
-int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *name,
-               const struct fs_caller *caller, struct stat *ret)
+int fs_symlink(struct fs *fs, const char *target, const struct fs_new_inode *new, struct stat *ret)
 {
     size_t len = strlen(target);
     if (len == 0)
@@ -149,21 +146,20 @@ int fs_symlink(struct fs *fs, const char *target, uint64_t parent, const char *n
                          .attrs = {.mode = S_IFLNK | 0777, .size = len},
                          .value = target,
                          .value_len = (uint32_t)len};
-    TRY(make_named_inode(fs, &rec, parent, name, caller));
+    TRY(make_named_inode(fs, &rec, new));
     return fs_getattr(fs, rec.ino, ret);
 }
 
 /* Makes an inode without a name in a directory that it is not to be found in. */
-static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
-                         const struct fs_caller *caller)
+static int make_nameless(struct fs *fs, struct record *rec, const struct fs_new_inode *new)
 {
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
     struct ns_inode root;
-    TRY(hold_inode(&held, parent, &dir));
+    TRY(hold_inode(&held, new->parent, &dir));
     TRY(dir.nlink == 0 ? -EPERM : room_admit_change(fs->commit->room, 4096));
     TRY(hold_inode(&held, ROOT_INO, &root));
-    rec->attrs = new_attrs(&dir, rec->attrs.mode, caller);
+    rec->attrs = new_attrs(&dir, rec->attrs.mode, new->caller);
     rec->parent = ROOT_INO; /* which is there at each recovery */
     rec->flags = RECORD_ORPHAN;
     LOCK_SCOPE(&fs->locked.lock);
@@ -173,17 +169,16 @@ static int make_nameless(struct fs *fs, struct record *rec, uint64_t parent,
     return r;
 }
 
-int fs_create(struct fs *fs, uint64_t parent, const char *name, mode_t mode, int flags,
-              const struct fs_caller *caller, struct stat *ret_stat, struct fs_opened *ret)
+int fs_create(struct fs *fs, const struct fs_new_inode *new, int flags, struct stat *ret_stat,
+              struct fs_opened *ret)
 {
     struct record rec = {.type = REC_NASCENT,
                          .ino = store_new_ino(fs->store),
-                         .attrs = {.mode = (uint32_t)(S_IFREG | (mode & 07777))}};
+                         .attrs = {.mode = (uint32_t)(S_IFREG | (new->mode & 07777))}};
     struct ns_inode inode;
     /* The handle first: a new file that cannot be closed would never be sealed. */
     TRY(open_ahead(fs, rec.ino, flags & ~O_TRUNC, &ret->handle));
-    int r = name ? make_named_inode(fs, &rec, parent, name, caller)
-                 : make_nameless(fs, &rec, parent, caller);
+    int r = new->name ? make_named_inode(fs, &rec, new) : make_nameless(fs, &rec, new);
     if (r == 0)
         r = ns_hold(fs->ns, rec.ino, &inode);
     if (r < 0) {
@@ -301,21 +296,21 @@ struct renaming {
     struct ns_inode from, to, source, target;
     uint64_t source_cookie, target_cookie;
     bool has_target;
-    unsigned flags;
+    const struct fs_rename *names;
     const struct fs_caller *caller;
 };
 
-static int rename_find(struct renaming *rn, uint64_t parent, const char *name, uint64_t parent2,
-                       const char *name2)
+static int rename_find(struct renaming *rn)
 {
+    const struct fs_rename *n = rn->names;
     struct view_entry entry;
-    TRY(name_ok(name2));
-    TRY(hold_inode(&rn->held, parent, &rn->from));
-    TRY(hold_inode(&rn->held, parent2, &rn->to));
-    TRY(ns_lookup(rn->fs->ns, parent, name, strlen(name), &entry));
+    TRY(name_ok(n->name2));
+    TRY(hold_inode(&rn->held, n->parent, &rn->from));
+    TRY(hold_inode(&rn->held, n->parent2, &rn->to));
+    TRY(ns_lookup(rn->fs->ns, n->parent, n->name, strlen(n->name), &entry));
     TRY(hold_inode(&rn->held, entry.ino, &rn->source));
     rn->source_cookie = entry.cookie;
-    int r = ns_lookup(rn->fs->ns, parent2, name2, strlen(name2), &entry);
+    int r = ns_lookup(rn->fs->ns, n->parent2, n->name2, strlen(n->name2), &entry);
     if (r == -ENOENT)
         return 0;
     rn->has_target = r == 0;
@@ -326,13 +321,13 @@ static int rename_find(struct renaming *rn, uint64_t parent, const char *name, u
 static int rename_check(const struct renaming *rn)
 {
     bool source_is_dir = S_ISDIR(rn->source.attrs.mode);
-    if (rn->flags & RENAME_EXCHANGE)
+    if (rn->names->flags & RENAME_EXCHANGE)
         return rn->has_target ? 0 : -ENOENT;
     if (rn->to.nlink == 0)
         return -ENOENT;
     if (!rn->has_target)
         return 0;
-    if (rn->flags & RENAME_NOREPLACE)
+    if (rn->names->flags & RENAME_NOREPLACE)
         return -EEXIST;
     bool target_is_dir = S_ISDIR(rn->target.attrs.mode);
     if (target_is_dir != source_is_dir)
@@ -351,32 +346,33 @@ static int seal_moving(struct fs *fs, const struct ns_inode *inode)
  * sees each once, and an end: only what comes new into a directory comes last. */
 static void rename_keep_places(const struct renaming *rn, struct record *rec)
 {
-    bool source_stays = rn->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT);
+    bool source_stays = rn->names->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT);
     if (rn->has_target)
         rec->cookie = rn->target_cookie;
     else if (rn->from.ino == rn->to.ino && !source_stays)
         rec->cookie = rn->source_cookie;
-    if (rn->flags & RENAME_EXCHANGE)
+    if (rn->names->flags & RENAME_EXCHANGE)
         rec->cookie2 = rn->source_cookie;
 }
 
 /* A whiteout, which a union of directories takes for "removed here", is a device 0:0 under the name
  * that was moved away. */
-static int make_whiteout(const struct renaming *rn, const char *name, struct record *ret)
+static int make_whiteout(const struct renaming *rn, struct record *ret)
 {
     *ret = (struct record){.type = REC_MAKE,
                            .ino = store_new_ino(rn->fs->store),
                            .attrs = new_attrs(&rn->from, S_IFCHR, rn->caller),
                            .parent = rn->from.ino,
                            .cookie = rn->source_cookie,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name)};
+                           .name = rn->names->name,
+                           .name_len = (uint16_t)strlen(rn->names->name)};
     return room_admit_change(rn->fs->commit->room, 4096);
 }
 
-static int rename_held(struct renaming *rn, const char *name, const char *name2)
+static int rename_held(struct renaming *rn)
 {
-    bool exchange = rn->flags & RENAME_EXCHANGE;
+    const char *name = rn->names->name, *name2 = rn->names->name2;
+    bool exchange = rn->names->flags & RENAME_EXCHANGE;
     TRY(rename_check(rn));
     if (rn->has_target && rn->source.ino == rn->target.ino)
         return 0;
@@ -397,22 +393,22 @@ static int rename_held(struct renaming *rn, const char *name, const char *name2)
         rec.flags |= RECORD_EXCHANGE;
     rename_keep_places(rn, &rec);
     const struct ns_inode *lost = rn->has_target && !exchange ? &rn->target : NULL;
-    if (!(rn->flags & RENAME_WHITEOUT))
+    if (!(rn->names->flags & RENAME_WHITEOUT))
         return commit_losing(rn->fs, &rec, NULL, lost);
     struct record whiteout;
-    TRY(make_whiteout(rn, name, &whiteout));
+    TRY(make_whiteout(rn, &whiteout));
     return commit_losing(rn->fs, &rec, &whiteout, lost);
 }
 
-int fs_rename(struct fs *fs, uint64_t parent, const char *name, uint64_t parent2, const char *name2,
-              unsigned flags, const struct fs_caller *caller, struct fs_renamed *ret)
+int fs_rename(struct fs *fs, const struct fs_rename *names, const struct fs_caller *caller,
+              struct fs_renamed *ret)
 {
-    if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
+    if (names->flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
         return -EINVAL;
-    struct renaming rn = {.fs = fs, .held = {.fs = fs}, .flags = flags, .caller = caller};
-    int r = rename_find(&rn, parent, name, parent2, name2);
+    struct renaming rn = {.fs = fs, .held = {.fs = fs}, .names = names, .caller = caller};
+    int r = rename_find(&rn);
     if (r == 0)
-        r = rename_held(&rn, name, name2);
+        r = rename_held(&rn);
     *ret = (struct fs_renamed){rn.source.ino, rn.has_target ? rn.target.ino : 0};
     drop_held(&rn.held);
     return r;
@@ -425,15 +421,9 @@ ssize_t fs_readlink(struct fs *fs, uint64_t ino, char buf[4096])
     return ns_readlink(fs->ns, ino, buf, 4096);
 }
 
-struct listing {
-    uint64_t until;
-    int (*fn)(const struct fs_entry *entry, void *arg);
-    void *arg;
-};
-
 static int list_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
-    struct listing *l = arg;
+    const struct fs_listing *l = arg;
     char text[NAME_LEN_MAX + 1];
     if (entry->cookie > l->until)
         return 1;
@@ -454,10 +444,9 @@ uint64_t fs_listing_end(struct fs *fs, uint64_t handle, uint64_t after)
     return end;
 }
 
-int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, uint64_t until, size_t expected,
-               int (*fn)(const struct fs_entry *entry, void *arg), void *arg)
+int fs_readdir(struct fs *fs, const struct fs_listing *l)
 {
-    struct listing l = {until, fn, arg};
+    const uint64_t dir = l->dir, after = l->after;
     struct ns_inode inode;
     TRY(ns_inode(fs->ns, dir, &inode));
     if (inode.nlink == 0) /* removed, and still known */
@@ -470,7 +459,8 @@ int fs_readdir(struct fs *fs, uint64_t dir, uint64_t after, uint64_t until, size
                                      .type = S_IFDIR,
                                      .name = ".."}};
     for (size_t i = (size_t)min_u64(after, 2); i < 2; i++)
-        if (fn(&dots[i], arg) != 0)
+        if (l->fn(&dots[i], l->arg) != 0)
             return 0;
-    return ns_readdir(fs->ns, dir, after <= 2 ? 0 : after, expected, list_entry, &l);
+    return ns_readdir(fs->ns, dir, after <= 2 ? 0 : after, l->expected, list_entry,
+                      (void *)(uintptr_t)l);
 }

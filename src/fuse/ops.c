@@ -130,30 +130,33 @@ static void op_forget(fuse_req_t req, fuse_ino_t ino, uint64_t nlookup)
 static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
     struct stat st;
-    struct fs_caller caller = caller_of(req);
+    const struct fs_caller caller = caller_of(req);
+    const struct fs_new_inode new = {parent, name, mode, rdev, &caller};
     int r;
     if (!was_done(front_of(req), &st, &r))
-        r = fs_mknod(front_of(req)->fs, parent, name, mode, rdev, &caller, &st);
+        r = fs_mknod(front_of(req)->fs, &new, &st);
     reply_made(req, parent, r, &st);
 }
 
 static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
     struct stat st;
-    struct fs_caller caller = caller_of(req);
+    const struct fs_caller caller = caller_of(req);
+    const struct fs_new_inode new = {parent, name, mode, 0, &caller};
     int r;
     if (!was_done(front_of(req), &st, &r))
-        r = fs_mkdir(front_of(req)->fs, parent, name, mode, &caller, &st);
+        r = fs_mkdir(front_of(req)->fs, &new, &st);
     reply_made(req, parent, r, &st);
 }
 
 static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
     struct stat st;
-    struct fs_caller caller = caller_of(req);
+    const struct fs_caller caller = caller_of(req);
+    const struct fs_new_inode new = {parent, name, 0, 0, &caller};
     int r;
     if (!was_done(front_of(req), &st, &r))
-        r = fs_symlink(front_of(req)->fs, target, parent, name, &caller, &st);
+        r = fs_symlink(front_of(req)->fs, target, &new, &st);
     reply_made(req, parent, r, &st);
 }
 
@@ -202,12 +205,13 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 {
     struct front *front = front_of(req);
     struct fs_caller caller = caller_of(req);
+    const struct fs_rename names = {parent, name, parent2, name2, flags};
     struct fs_renamed renamed;
     int r;
     if (was_done(front, NULL, &r)) /* what has the names now */
         renamed = (struct fs_renamed){ino_of(front, parent2, name2), ino_of(front, parent, name)};
     else
-        r = fs_rename(front->fs, parent, name, parent2, name2, flags, &caller, &renamed);
+        r = fs_rename(front->fs, &names, &caller, &renamed);
     cached_entries_changed(front, parent, r);
     if (parent2 != parent)
         cached_entries_changed(front, parent2, r);
@@ -280,9 +284,14 @@ static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 {
     struct dir_reply d = {.req = req, .front = front_of(req), .size = size, .plus = plus};
     d.buf = thread_buffer(THREAD_BUFFER_REPLY, size);
-    uint64_t until = fs_listing_end(d.front->fs, handle, (uint64_t)offset);
-    int r = fs_readdir(d.front->fs, ino, (uint64_t)offset, until,
-                       size / (plus ? PLUS_ENTRY_LEN : ENTRY_LEN), add_entry, &d);
+    const struct fs_listing listing = {.dir = ino,
+                                       .after = (uint64_t)offset,
+                                       .until =
+                                           fs_listing_end(d.front->fs, handle, (uint64_t)offset),
+                                       .expected = size / (plus ? PLUS_ENTRY_LEN : ENTRY_LEN),
+                                       .fn = add_entry,
+                                       .arg = &d};
+    int r = fs_readdir(d.front->fs, &listing);
     if (r < 0) {
         reply_error(req, r);
     } else {

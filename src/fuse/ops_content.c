@@ -29,8 +29,12 @@ static int stage_written(struct front *front, const struct written *w,
                          const struct fs_caller *caller)
 {
     bool steal = !w->is_durable && may_steal(w->buf, w->size, front);
-    TRY(fs_write(front->fs, w->ino, (uint64_t)w->offset, (uint32_t)w->size,
-                 steal ? current.slab : SLAB_NONE, w->buf, caller));
+    const struct fs_write change = {.ino = w->ino,
+                                    .offset = (uint64_t)w->offset,
+                                    .length = (uint32_t)w->size,
+                                    .slab = steal ? current.slab : SLAB_NONE,
+                                    .data = w->buf};
+    TRY(fs_write(front->fs, &change, caller));
     current.stolen = steal;
     return 0;
 }
@@ -181,9 +185,9 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
     (void)to_fi;
     (void)flags;
     struct fs_caller caller = caller_of(req);
+    const struct fs_copy how = {from, (uint64_t)from_offset, to, (uint64_t)to_offset, length};
     ssize_t n = current.is_applied ? (ssize_t)current.before.result
-                                   : fs_copy(front_of(req)->fs, from, (uint64_t)from_offset, to,
-                                             (uint64_t)to_offset, length, &caller);
+                                   : fs_copy(front_of(req)->fs, &how, &caller);
     if (n >= 0)
         stage_request_applied(n);
     cached_changed(front_of(req), to);

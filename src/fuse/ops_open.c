@@ -83,10 +83,10 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     struct fs_opened opened;
     struct stat st;
     bool is_nameless = strcmp(name, WIRE_NO_NAME) == 0;
-    int r = front_open_again(front, &opened)
-                ? fs_getattr(front->fs, current.before.ino, &st)
-                : fs_create(front->fs, parent, is_nameless ? NULL : name, mode, fi->flags, &caller,
-                            &st, &opened);
+    const struct fs_new_inode new = {
+        .parent = parent, .name = is_nameless ? NULL : name, .mode = mode, .caller = &caller};
+    int r = front_open_again(front, &opened) ? fs_getattr(front->fs, current.before.ino, &st)
+                                             : fs_create(front->fs, &new, fi->flags, &st, &opened);
     cached_entries_changed(front, parent, r);
     if (r < 0) {
         reply_result(req, r);

@@ -72,12 +72,13 @@ static void find_dirs(struct fixture *fixture)
     static const struct fs_caller root = {.uid = 0};
     for (unsigned i = 0; i < DIRS; i++) {
         char name[16];
+        const struct fs_new_inode new = {ROOT_INO, name, 0755, 0, &root};
         struct stat st;
         (void)snprintf(name, sizeof name, "d%u", i);
         int r = fs_lookup(fixture->fs, ROOT_INO, name, &st);
         if (r == -ENOENT && fixture->dirs[i].ino == 0)
             do
-                r = fs_mkdir(fixture->fs, ROOT_INO, name, 0755, &root, &st);
+                r = fs_mkdir(fixture->fs, &new, &st);
             while (must_repeat(fixture, r));
         expect(fixture, r == 0, "directory %s: %s", name, strerror(-r));
         expect(fixture, fixture->dirs[i].ino == 0 || fixture->dirs[i].ino == st.st_ino,

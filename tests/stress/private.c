@@ -40,9 +40,10 @@ static void create(struct worker *w, struct file *file)
     int r;
     new_name(w, file);
     struct dir *dir = dir_of(w, file);
+    const struct fs_new_inode new = {dir->ino, file->name, 0644, 0, &w->caller};
     (void)pthread_mutex_lock(&dir->lock);
     do
-        r = fs_create(w->fixture->fs, dir->ino, file->name, 0644, O_RDWR, &w->caller, &st, &opened);
+        r = fs_create(w->fixture->fs, &new, O_RDWR, &st, &opened);
     while (must_repeat(w->fixture, r));
     (void)pthread_mutex_unlock(&dir->lock);
     EXPECT_OK(w, r, "creating");
@@ -263,11 +264,12 @@ void private_rename(struct worker *w, struct file *file)
                        w->names++);
     }
     struct dir *a = dir_of(w, file), *b = dir_of(w, &to);
+    const struct fs_rename names = {a->ino, file->name, b->ino, to.name, 0};
     struct fs_renamed renamed;
     int r;
     lock_dirs(a, b);
     do
-        r = fs_rename(w->fixture->fs, a->ino, file->name, b->ino, to.name, 0, &w->caller, &renamed);
+        r = fs_rename(w->fixture->fs, &names, &w->caller, &renamed);
     while (must_repeat(w->fixture, r));
     unlock_dirs(a, b);
     EXPECT_OK(w, r, "renaming");
@@ -284,9 +286,10 @@ void private_copy(struct worker *w, struct file *to)
     size_t length = below(&w->rng, FILE_MAX - max_u64(offset, at));
     if (from == to)
         return;
+    const struct fs_copy how = {from->ino, offset, to->ino, at, length};
     ssize_t n;
     do
-        n = fs_copy(w->fixture->fs, from->ino, offset, to->ino, at, length, &w->caller);
+        n = fs_copy(w->fixture->fs, &how, &w->caller);
     while (must_repeat(w->fixture, n));
     uint64_t most = offset >= from->size ? 0 : min_u64(length, from->size - offset);
     expect(w->fixture, n == -ENOSPC || (n >= 0 && (uint64_t)n <= most && (n > 0 || most == 0)),
@@ -381,8 +384,13 @@ void private_list(struct worker *w, struct file *file)
     do {
         before = seen.after;
         seen.left = 1 + (unsigned)below(&w->rng, 8);
-        int r = fs_readdir(w->fixture->fs, dir_of(w, file)->ino, seen.after, UINT64_MAX, seen.left,
-                           see, &seen);
+        const struct fs_listing some = {.dir = dir_of(w, file)->ino,
+                                        .after = seen.after,
+                                        .until = UINT64_MAX,
+                                        .expected = seen.left,
+                                        .fn = see,
+                                        .arg = &seen};
+        int r = fs_readdir(w->fixture->fs, &some);
         EXPECT_OK(w, r, "listing");
     } while (seen.after != before);
     for (unsigned i = 0; i < FILES; i++) {

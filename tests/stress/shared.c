@@ -83,10 +83,11 @@ static void shared_copy(struct worker *w, uint64_t ino)
 {
     uint64_t half = BLOCKS_MAX / 2, from = below(&w->rng, half) * BLOCK,
              count = 1 + below(&w->rng, half);
+    const struct fs_copy how = {ino, from, ino, from + half * BLOCK,
+                                min_u64(count * BLOCK, half * BLOCK - from)};
     ssize_t n;
     do
-        n = fs_copy(w->fixture->fs, ino, from, ino, from + half * BLOCK,
-                    min_u64(count * BLOCK, half * BLOCK - from), &w->caller);
+        n = fs_copy(w->fixture->fs, &how, &w->caller);
     while (must_repeat(w->fixture, n));
     expect(w->fixture, n == -ENOSPC || (n >= 0 && n % BLOCK == 0), "copying what is open: %zd", n);
 }
@@ -146,6 +147,7 @@ static void open_and_use(struct worker *w, const char *name)
 {
     struct fixture *fixture = w->fixture;
     struct dir *dir = &fixture->dirs[DIR_SHARED];
+    const struct fs_new_inode new = {dir->ino, name, 0644, 0, &w->caller};
     struct fs_opened opened;
     struct stat st;
     int r = fs_lookup(fixture->fs, dir->ino, name, &st);
@@ -156,7 +158,7 @@ static void open_and_use(struct worker *w, const char *name)
     } else {
         (void)pthread_mutex_lock(&dir->lock);
         do
-            r = fs_create(fixture->fs, dir->ino, name, 0644, O_RDWR, &w->caller, &st, &opened);
+            r = fs_create(fixture->fs, &new, O_RDWR, &st, &opened);
         while (must_repeat(fixture, r));
         (void)pthread_mutex_unlock(&dir->lock);
     }
@@ -173,6 +175,8 @@ static void change_names(struct worker *w, const char *name, const char *name2)
     struct stat st;
     struct fs_renamed renamed;
     unsigned what = (unsigned)below(&w->rng, 4);
+    const struct fs_rename names = {dir->ino, name, dir->ino, name2,
+                                    what == 2 ? RENAME_EXCHANGE : 0};
     int r;
     (void)pthread_mutex_lock(&dir->lock);
     uint64_t lost =
@@ -180,11 +184,8 @@ static void change_names(struct worker *w, const char *name, const char *name2)
     do {
         if (what == 0)
             r = fs_unlink(fixture->fs, dir->ino, name);
-        else if (what == 1)
-            r = fs_rename(fixture->fs, dir->ino, name, dir->ino, name2, 0, &w->caller, &renamed);
-        else if (what == 2)
-            r = fs_rename(fixture->fs, dir->ino, name, dir->ino, name2, RENAME_EXCHANGE, &w->caller,
-                          &renamed);
+        else if (what == 1 || what == 2)
+            r = fs_rename(fixture->fs, &names, &w->caller, &renamed);
         else if ((r = fs_lookup(fixture->fs, dir->ino, name, &st)) == 0)
             r = fs_link(fixture->fs, st.st_ino, dir->ino, name2, &st);
     } while (must_repeat(fixture, r));
@@ -243,6 +244,8 @@ void *observe(void *arg)
         struct store_status status;
         struct statvfs st;
         uint64_t dir = fixture->dirs[round % DIRS].ino;
+        const struct fs_listing all = {
+            .dir = dir, .until = UINT64_MAX, .expected = 64, .fn = observe_entry, .arg = fixture};
         store_status(fixture->store, &status);
         (void)store_missing_bytes(fixture->store, status.newest_seq);
         expect(fixture,
@@ -250,9 +253,7 @@ void *observe(void *arg)
                "the horizon is ahead");
         expect(fixture, fs_statfs(fixture->fs, &st) == 0, "statfs");
         damage_list(store_commit(fixture->store)->damage, damage, fixture);
-        expect(fixture,
-               fs_readdir(fixture->fs, dir, 0, UINT64_MAX, 64, observe_entry, fixture) == 0,
-               "listing");
+        expect(fixture, fs_readdir(fixture->fs, &all) == 0, "listing");
         int r =
             round % 16 == 15 ? history_seal_below(store_commit(fixture->store)->history, dir) : 0;
         expect(fixture, r == 0 || r == -EAGAIN, "sealing a directory: %s", strerror(-r));

@@ -56,11 +56,13 @@ int worker_write(struct worker *w, uint64_t ino, uint64_t offset, uint32_t lengt
 {
     struct stage *stage = store_stage(w->fixture->store);
     uint32_t slab = length >= STAGE_STEAL_MIN ? stage_slab_take(stage, NULL) : SLAB_NONE;
+    const struct fs_write change = {
+        .ino = ino, .offset = offset, .length = length, .slab = slab, .data = w->buf};
     int r;
     if (slab != SLAB_NONE)
         memcpy((uint8_t *)stage_slab_memory(stage, slab) + SLAB_PAYLOAD_OFFSET, w->buf, length);
     do
-        r = fs_write(w->fixture->fs, ino, offset, length, slab, w->buf, &w->caller);
+        r = fs_write(w->fixture->fs, &change, &w->caller);
     while (must_repeat(w->fixture, r));
     if (r < 0 && slab != SLAB_NONE)
         stage_slab_give(stage, slab);

@@ -41,17 +41,32 @@ void fs_fixture_restart(void)
     start();
 }
 
+int create_in(uint64_t dir, const char *name, int flags, struct stat *ret_stat,
+              struct fs_opened *ret)
+{
+    const struct fs_new_inode new = {.parent = dir, .name = name, .mode = 0644, .caller = &root};
+    return fs_create(fs, &new, flags, ret_stat, ret);
+}
+
 struct file create(const char *name)
 {
     struct stat st;
     struct fs_opened opened;
-    assert_i64(fs_create(fs, ROOT_INO, name, 0644, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(create_in(ROOT_INO, name, O_RDWR, &st, &opened), 0);
     return (struct file){st.st_ino, opened.handle};
+}
+
+int write_as(const struct fs_caller *caller, uint64_t ino, uint64_t offset, const void *data,
+             uint32_t length)
+{
+    const struct fs_write w = {
+        .ino = ino, .offset = offset, .length = length, .slab = SLAB_NONE, .data = data};
+    return fs_write(fs, &w, caller);
 }
 
 void put_text(struct file file, uint64_t offset, const char *text)
 {
-    assert_i64(fs_write(fs, file.ino, offset, (uint32_t)strlen(text), SLAB_NONE, text, &root), 0);
+    assert_i64(write_as(&root, file.ino, offset, text, (uint32_t)strlen(text)), 0);
 }
 
 void close_file(struct file file)
@@ -78,15 +93,17 @@ uint64_t ino_of(const char *name)
 
 uint64_t make_dir(const char *name)
 {
+    const struct fs_new_inode new = {ROOT_INO, name, 0755, 0, &root};
     struct stat st;
-    assert_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
+    assert_i64(fs_mkdir(fs, &new, &st), 0);
     return st.st_ino;
 }
 
 int rename_file(const char *name, const char *name2, unsigned flags)
 {
+    const struct fs_rename names = {ROOT_INO, name, ROOT_INO, name2, flags};
     struct fs_renamed renamed;
-    return fs_rename(fs, ROOT_INO, name, ROOT_INO, name2, flags, &root, &renamed);
+    return fs_rename(fs, &names, &root, &renamed);
 }
 
 int remove_dir(const char *name)

@@ -20,6 +20,11 @@ struct file {
 };
 
 struct file create(const char *name);
+/* As fs_create() by root, mode 0644. */
+int create_in(uint64_t dir, const char *name, int flags, struct stat *ret_stat,
+              struct fs_opened *ret);
+int write_as(const struct fs_caller *caller, uint64_t ino, uint64_t offset, const void *data,
+             uint32_t length);
 void put_text(struct file file, uint64_t offset, const char *text);
 void close_file(struct file file);
 /* These return inode numbers; names are in the root. */

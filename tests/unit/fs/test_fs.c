@@ -31,8 +31,9 @@ Test(fs, rules_of_rename)
     (void)make_file("b", "b");
     uint64_t d = make_dir("d");
     (void)make_dir("e");
+    const struct fs_new_inode in = {d, "in", 0755, 0, &root};
     struct stat st;
-    assert_i64(fs_mkdir(fs, d, "in", 0755, &root, &st), 0);
+    assert_i64(fs_mkdir(fs, &in, &st), 0);
     expect_i64(rename_file("none", "b", 0), -ENOENT);
     expect_i64(rename_file("a", "b", RENAME_NOREPLACE), -EEXIST);
     expect_i64(rename_file("a", "none", RENAME_EXCHANGE), -ENOENT);
@@ -54,13 +55,16 @@ Test(fs, what_lost_or_changed_its_name_is_said)
 {
     uint64_t a = make_file("a", "a"), b = make_file("b", "b"), d = make_dir("d"), removed = 0;
     struct fs_renamed renamed = {0};
-    assert_i64(fs_rename(fs, ROOT_INO, "a", ROOT_INO, "c", 0, &root, &renamed), 0);
+    static const struct fs_rename moves = {ROOT_INO, "a", ROOT_INO, "c", 0},
+                                  exchanges = {ROOT_INO, "c", ROOT_INO, "d", RENAME_EXCHANGE},
+                                  replaces = {ROOT_INO, "d", ROOT_INO, "b", 0};
+    assert_i64(fs_rename(fs, &moves, &root, &renamed), 0);
     expect_u64(renamed.source, a);
     expect_u64(renamed.target, 0);
-    assert_i64(fs_rename(fs, ROOT_INO, "c", ROOT_INO, "d", RENAME_EXCHANGE, &root, &renamed), 0);
+    assert_i64(fs_rename(fs, &exchanges, &root, &renamed), 0);
     expect_u64(renamed.source, a);
     expect_u64(renamed.target, d);
-    assert_i64(fs_rename(fs, ROOT_INO, "d", ROOT_INO, "b", 0, &root, &renamed), 0);
+    assert_i64(fs_rename(fs, &replaces, &root, &renamed), 0);
     expect_u64(renamed.source, a);
     expect_u64(renamed.target, b);
     assert_i64(fs_rmdir(fs, ROOT_INO, "c", &removed), 0);
@@ -82,7 +86,7 @@ Test(fs, a_close_seals_what_could_be_written_or_was_made)
         cr_expect(opened.seals == opens[i].seals);
         (void)fs_release(fs, opened.handle, false);
     }
-    assert_i64(fs_create(fs, ROOT_INO, "b", 0644, O_CREAT | O_RDONLY, &root, &st, &opened), 0);
+    assert_i64(create_in(ROOT_INO, "b", O_CREAT | O_RDONLY, &st, &opened), 0);
     cr_expect(opened.seals, "it becomes part of history");
     assert_i64(fs_opened_again(fs, opened.handle, &opened), 0);
     cr_expect(opened.seals, "for a successor, too");
@@ -138,15 +142,16 @@ Test(fs, hard_links)
 Test(fs, long_names)
 {
     char name[258];
+    const struct fs_new_inode new = {ROOT_INO, name, 0755, 0, &root};
     struct stat st;
     memset(name, 'n', sizeof name);
     name[256] = '\0';
-    expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -ENAMETOOLONG);
+    expect_i64(fs_mkdir(fs, &new, &st), -ENAMETOOLONG);
     expect_i64(fs_lookup(fs, ROOT_INO, name, &st), -ENAMETOOLONG);
     expect_i64(rename_file("a", name, 0), -ENAMETOOLONG);
     name[255] = '\0';
-    expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), 0);
-    expect_i64(fs_mkdir(fs, ROOT_INO, name, 0755, &root, &st), -EEXIST);
+    expect_i64(fs_mkdir(fs, &new, &st), 0);
+    expect_i64(fs_mkdir(fs, &new, &st), -EEXIST);
 }
 
 static int count_name(const struct fs_entry *entry, void *arg)
@@ -161,14 +166,19 @@ Test(fs, special_files_and_listing)
 {
     struct stat st;
     char target[4096];
-    assert_i64(fs_symlink(fs, "to/there", ROOT_INO, "link", &user, &st), 0);
+    const struct fs_new_inode link = {ROOT_INO, "link", 0, 0, &user},
+                              fifo = {ROOT_INO, "fifo", S_IFIFO | 0600, 0, &root},
+                              plain = {ROOT_INO, "plain", S_IFREG | 0600, 0, &root};
+    assert_i64(fs_symlink(fs, "to/there", &link, &st), 0);
     expect_i64(st.st_size, 8);
     expect_u64(st.st_uid, 1000);
     assert_i64(fs_readlink(fs, st.st_ino, target), 8);
-    assert_i64(fs_mknod(fs, ROOT_INO, "fifo", S_IFIFO | 0600, 0, &root, &st), 0);
-    assert_i64(fs_mknod(fs, ROOT_INO, "plain", S_IFREG | 0600, 0, &root, &st), 0);
+    assert_i64(fs_mknod(fs, &fifo, &st), 0);
+    assert_i64(fs_mknod(fs, &plain, &st), 0);
     unsigned count = 0;
-    assert_i64(fs_readdir(fs, ROOT_INO, 0, UINT64_MAX, 64, count_name, &count), 0);
+    const struct fs_listing all = {
+        .dir = ROOT_INO, .until = UINT64_MAX, .expected = 64, .fn = count_name, .arg = &count};
+    assert_i64(fs_readdir(fs, &all), 0);
     expect_u64(count, 5);
     fs_fixture_restart();
     assert_i64(fs_readlink(fs, ino_of("link"), target), 8);
@@ -253,7 +263,8 @@ static ssize_t copy_whole(uint64_t from, uint64_t to, size_t length)
 {
     size_t done = 0;
     while (done < length) {
-        ssize_t n = fs_copy(fs, from, done, to, done, length - done, &root);
+        const struct fs_copy rest = {from, done, to, done, length - done};
+        ssize_t n = fs_copy(fs, &rest, &root);
         if (n <= 0)
             return n;
         done += (size_t)n;
@@ -300,7 +311,8 @@ Test(fs, copying_while_there_is_little_room)
     fixture_fill(&fixture, from.ino, 0, 4, 20 * MIB);
     for (uint64_t done = 0; done < 100 * MIB;) {
         uint64_t at = done % (20 * MIB);
-        ssize_t n = fs_copy(fs, from.ino, at, to.ino, done, 20 * MIB - at, &root);
+        const struct fs_copy part = {from.ino, at, to.ino, done, 20 * MIB - at};
+        ssize_t n = fs_copy(fs, &part, &root);
         cr_assert(n > 0 || n == -EAGAIN, "is %zd", n);
         horizon_note_waiting(store_commit(fixture.store)->horizon, n < 0);
         done += n > 0 ? (uint64_t)n : 0;
@@ -327,8 +339,8 @@ Test(fs, copying_what_is_not_durable)
 {
     struct file from = create("from"), to = create("to");
     fixture_fill(&fixture, from.ino, 0, 4, 12 * MIB + 300);
-    assert_i64(fs_copy(fs, from.ino, 100, to.ino, 7, 12 * MIB + 200, &root),
-               (ssize_t)(12 * MIB + 200));
+    const struct fs_copy most = {from.ino, 100, to.ino, 7, 12 * MIB + 200};
+    assert_i64(fs_copy(fs, &most, &root), (ssize_t)most.length);
     static uint8_t is[12 * MIB], expected[4096];
     struct got got;
     assert_i64(read_file(to.ino, 0, is, sizeof is, &got), (ssize_t)sizeof is);
@@ -373,7 +385,7 @@ Test(fs, attributes)
     expect_u64(st.st_mode, S_IFREG | 04755);
     struct fs_opened opened;
     assert_i64(fs_open(fs, ino, O_WRONLY, &opened), 0);
-    assert_i64(fs_write(fs, ino, 0, 1, SLAB_NONE, "T", &user), 0);
+    assert_i64(write_as(&user, ino, 0, "T", 1), 0);
     expect_u64(stat_of(ino).st_mode, S_IFREG | 0755, "a write clears the privilege");
     st.st_mtim.tv_sec = 77;
     assert_i64(fs_setattr(fs, ino, FS_SET_MTIME, &st, &user, &st), 0);
@@ -451,14 +463,13 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
     struct fs_opened opened;
     while (stage_handle_open(stage, 1, 0, &handle) == 0)
         ;
-    expect_i64(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), -ENFILE);
+    expect_i64(create_in(ROOT_INO, "new", O_RDWR, &st, &opened), -ENFILE);
     expect_u64(ino_of("new"), 0);
     expect_i64(fs_open(fs, ino, O_RDWR, &opened), -ENFILE);
     expect_text(ino, "text");
     (void)stage_handle_close(stage, 7, &flags);
-    expect_i64(fs_create(fs, ROOT_INO, "old", 0644, O_RDWR, &root, &st, &opened), -EEXIST);
-    assert_i64(fs_create(fs, ROOT_INO, "new", 0644, O_RDWR, &root, &st, &opened), 0,
-               "the handle was given back");
+    expect_i64(create_in(ROOT_INO, "old", O_RDWR, &st, &opened), -EEXIST);
+    assert_i64(create_in(ROOT_INO, "new", O_RDWR, &st, &opened), 0, "the handle was given back");
     assert_i64(fs_unlink(fs, ROOT_INO, "new"), 0);
     (void)fs_release(fs, opened.handle, false);
     assert_i64(fs_forget(fs, st.st_ino), 0);
@@ -485,7 +496,7 @@ Test(fs, size_and_time_while_it_is_sealed)
     struct stat before = {0};
     for (unsigned i = 1; i < 30000; i++) {
         int r;
-        while ((r = fs_write(fs, file.ino, i - 1, 1, SLAB_NONE, "x", &root)) == -EAGAIN)
+        while ((r = write_as(&root, file.ino, i - 1, "x", 1)) == -EAGAIN)
             (void)usleep(1000);
         assert_i64(r, 0);
         for (unsigned look = 0; look < 3; look++) {

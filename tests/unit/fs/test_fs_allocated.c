@@ -88,7 +88,7 @@ Test(allocated, counted_once)
     give(file.ino, 0, 1 * MIB,
          2 * MIB); /* less than half of the file: holes in it are looked for */
     for (uint64_t at = 0; at < 4; at++)
-        assert_i64(fs_write(fs, file.ino, at * MIB, sizeof kib64, SLAB_NONE, kib64, &root), 0);
+        assert_i64(write_as(&root, file.ino, at * MIB, kib64, sizeof kib64), 0);
     for (unsigned i = 0; i < 3; i++) {
         expect_i64(stat_of(file.ino).st_blocks, (2 * MIB + 2 * 65536) / 512);
         assert_i64(fs_flush(fs, file.ino, file.handle), 0);

@@ -67,7 +67,8 @@ Test(nameless, known_without_a_name)
         expect_i64(fs_release(fs, opened.handle, false), 0);
     }
     assert_i64(fs_setxattr(fs, dir, "user.x", "1", 1, 0), 0);
-    expect_i64(fs_mkdir(fs, dir, "below", 0755, &root, &st), -ENOENT);
+    const struct fs_new_inode below = {dir, "below", 0755, 0, &root};
+    expect_i64(fs_mkdir(fs, &below, &st), -ENOENT);
     assert_i64(fs_forget(fs, file), 0);
     assert_i64(fs_forget(fs, dir), 0);
     expect_i64(fs_getattr(fs, file, &st), -ENOENT);
@@ -83,7 +84,7 @@ Test(nameless, made_without_a_name)
     struct stat st;
     uint64_t dir = make_dir("d");
     for (unsigned i = 0; i < 3; i++) { /* forgotten, named, named and removed */
-        assert_i64(fs_create(fs, dir, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+        assert_i64(create_in(dir, NULL, O_RDWR, &st, &opened), 0);
         struct file file = {.ino = st.st_ino, .handle = opened.handle};
         expect_u64(st.st_nlink, 0);
         put_text(file, 0, "abcdef");
@@ -119,7 +120,7 @@ Test(nameless, named_after_it_was_closed)
 {
     struct fs_opened opened;
     struct stat st, after;
-    assert_i64(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(create_in(ROOT_INO, NULL, O_RDWR, &st, &opened), 0);
     struct file file = {.ino = st.st_ino, .handle = opened.handle};
     put_text(file, 0, "text");
     close_file(file);
@@ -140,7 +141,7 @@ Test(nameless, xattrs_without_a_name_are_bounded)
     struct stat st;
     char name[32];
     int r = 0;
-    assert_i64(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(create_in(ROOT_INO, NULL, O_RDWR, &st, &opened), 0);
     unsigned count = 0;
     for (; count < 100 && r == 0; count++) {
         (void)snprintf(name, sizeof name, "user.%u", count);
@@ -159,7 +160,7 @@ Test(nameless, nothing_without_a_name_is_left_at_the_end)
     struct stat st;
     struct file open = create("open");
     uint64_t known = make_file("known", "text"), dir = make_dir("d");
-    assert_i64(fs_create(fs, ROOT_INO, NULL, 0640, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(create_in(ROOT_INO, NULL, O_RDWR, &st, &opened), 0);
     assert_i64(fs_unlink(fs, ROOT_INO, "open"), 0);
     assert_i64(fs_unlink(fs, ROOT_INO, "known"), 0);
     assert_i64(remove_dir("d"), 0);

@@ -145,7 +145,7 @@ static void by_nameless(struct file file)
     struct stat st;
     struct fs_opened opened;
     (void)file;
-    assert_i64(fs_create(fs, ROOT_INO, NULL, 0600, O_RDWR, &root, &st, &opened), 0);
+    assert_i64(create_in(ROOT_INO, NULL, O_RDWR, &st, &opened), 0);
     assert_i64(fs_link(fs, st.st_ino, ROOT_INO, "latest", &st), 0);
     (void)fs_release(fs, opened.handle, false);
 }
