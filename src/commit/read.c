@@ -172,7 +172,7 @@ static int read_below(struct packs *packs, uint64_t ino, uint64_t offset, void *
     for (int try = 0; try < CHUNK_TRIES && rd.has_moved; try++) {
         rd.done = 0;
         rd.has_moved = false;
-        r = view_extents(packs->local->view, ino, 0, offset, length, read_extent, &rd);
+        r = view_extents(packs->local->view, ino, offset, length, read_extent, &rd);
     }
     /* A file that was made after the view is in the stage, all of it: this is a hole. */
     if (r < 0 && (r != -ENOENT || rd.has_moved))

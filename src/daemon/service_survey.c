@@ -136,8 +136,8 @@ static void add_inode(struct portion *p, uint64_t ino)
     add_row(p, p->found, text);
 }
 
-/* Returns 1 if the directory continues at p->offset. */
-static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at)
+/* *ret_more: the directory continues at the new *at. */
+static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at, bool *ret_more)
 {
     struct listing listing = {.max = ROWS_MAX - p->rows};
     listing.entries = xcalloc(listing.max, sizeof *listing.entries);
@@ -150,11 +150,18 @@ static int survey_directory(struct portion *p, uint64_t ino, uint64_t *at)
     int r = fs_readdir(p->service->fs, &list);
     for (unsigned i = 0; r == 0 && i < listing.count; i++)
         add_inode(p, listing.entries[i].ino);
-    bool more = r == 0 && listing.count == listing.max;
-    if (more)
+    *ret_more = r == 0 && listing.count == listing.max;
+    if (*ret_more)
         *at = listing.entries[listing.count - 1].offset;
     free(listing.entries);
-    return r == -ENOENT || r == -ENOTDIR ? 0 : r < 0 ? r : more;
+    return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+}
+
+static int survey_file(struct portion *p, uint64_t ino, uint64_t *at, bool *ret_more)
+{
+    const struct survey_request want = {
+        .ino = ino, .max = ROWS_MAX - p->rows, .fn = add_part, .arg = p};
+    return store_survey(p->service->store, &want, at, ret_more);
 }
 
 /* Parses digits up to `end`; returns the text behind it, or NULL. */
@@ -174,20 +181,20 @@ static bool parse_item(const char *item, char *kind, uint64_t *ino, uint64_t *at
     return rest && parse_digits(rest, '\0', at) && *at <= INT64_MAX;
 }
 
-/* Does one item: "dINO:OFFSET", a directory, or "fINO:OFFSET", a file. Returns 1 if it continues,
- * see *ret_rest. */
+/* Does one item: "dINO:OFFSET", a directory, or "fINO:OFFSET", a file. ret_rest: the item that goes
+ * on with it; empty: none does. */
 static int survey_item(struct portion *p, const char *item, char ret_rest[64])
 {
     uint64_t ino, at;
     char kind;
+    bool more;
+    *ret_rest = '\0';
     if (!parse_item(item, &kind, &ino, &at))
         return -EINVAL;
-    int r = kind == 'd'
-                ? survey_directory(p, ino, &at)
-                : store_survey(p->service->store, ino, &at, ROWS_MAX - p->rows, add_part, p);
-    if (r == 1)
+    TRY(kind == 'd' ? survey_directory(p, ino, &at, &more) : survey_file(p, ino, &at, &more));
+    if (more)
         (void)snprintf(ret_rest, 64, "%c%" PRIu64 ":%" PRIu64, kind, ino, at);
-    return r;
+    return 0;
 }
 
 cJSON *handle_survey(struct service *service, const cJSON *request)
@@ -209,7 +216,7 @@ cJSON *handle_survey(struct service *service, const cJSON *request)
         if (r < 0)
             break;
         done++;
-        if (r == 1)
+        if (*rest)
             break;
     }
     if (r < 0) {
@@ -285,13 +292,16 @@ cJSON *handle_users(struct service *service, const cJSON *request)
         return control_error(EINVAL, "users: invalid request");
     cJSON *reply = cJSON_CreateObject();
     struct users users = {.service = service, .rows = cJSON_AddArrayToObject(reply, "users")};
-    int r = store_find_users(service->store, chunks, count, &at, USERS_PAGES, add_user, &users);
+    const struct view_users want = {
+        .chunks = chunks, .count = count, .max = USERS_PAGES, .fn = add_user, .arg = &users};
+    bool more;
+    int r = store_find_users(service->store, &want, &at, &more);
     free(users.path);
     if (r < 0) {
         cJSON_Delete(reply);
         return control_error(-r, strerror(-r));
     }
-    if (r == 1)
+    if (more)
         control_add_u64(reply, "at", at);
     return reply;
 }

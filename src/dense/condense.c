@@ -245,13 +245,12 @@ static int list_part(const struct view_extent *part, void *arg)
 /* Goes on in the file at c->ino; true: it is looked through. */
 static bool list_file(struct condense *c, struct round *round, const struct view_inode *inode)
 {
-    uint64_t version, size = inode->attrs.size;
+    uint64_t size = inode->attrs.size;
     int r = c->is_known_old ? 1 : is_old(round->store, inode);
     round->reached = c->at;
     c->is_known_old = r > 0;
     if (r > 0)
-        r = view_content(round->store->local.view, inode->ino, c->at, LOOK_BYTES, &version,
-                         list_part, round);
+        r = view_extents(round->store->local.view, inode->ino, c->at, LOOK_BYTES, list_part, round);
     else if (r == 0)
         return true;
     if (r < 0 && r != -ENOENT)

@@ -92,11 +92,16 @@ struct survey_part {
     bool is_sound;             /* it has, and could read it when it was asked last */
     struct chunk_entry remote; /* if it has: how, and what that refers to */
 };
-/* Calls `fn` for parts of the content from *at on, holes left out: at most `max`, holes counted. 1:
- * there is more, from the new *at on; 0: that was the end, or there is no such file in the durable
- * state. */
-CAIRN_MUST_CHECK int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
-                                  void (*fn)(const struct survey_part *part, void *arg), void *arg);
+struct survey_request {
+    uint64_t ino;
+    size_t max;                                            /* parts in one call, holes counted */
+    void (*fn)(const struct survey_part *part, void *arg); /* of a hole it is not called */
+    void *arg;
+};
+/* Calls want->fn for parts of the content from *at on. *ret_more: there is more, from the new *at
+ * on; not so, too, if there is no such file in the durable state. */
+CAIRN_MUST_CHECK int store_survey(struct store *store, const struct survey_request *want,
+                                  uint64_t *at, bool *ret_more);
 /* Bytes of the file that the remote horizon has passed, and that the remote does not have safely:
  * it lacks them, or they lie in a pack that could not be read. Reads the view only where the remote
  * has such packs or lacks chunks. */
@@ -107,6 +112,5 @@ struct store_unsafe {
 CAIRN_MUST_CHECK int store_remote_damaged(struct store *store, uint64_t ino,
                                           struct store_unsafe *ret);
 /* As view_find_users(). */
-CAIRN_MUST_CHECK int store_find_users(struct store *store, const struct chunk_prefix *chunks,
-                                      size_t count, uint64_t *at, size_t max,
-                                      void (*fn)(uint64_t ino, size_t chunk, void *arg), void *arg);
+CAIRN_MUST_CHECK int store_find_users(struct store *store, const struct view_users *want,
+                                      uint64_t *at, bool *ret_more);

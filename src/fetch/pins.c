@@ -45,7 +45,7 @@ static void pin_inode(struct pinned *pinned, uint64_t ino, mode_t type)
     if (S_ISDIR(type))
         vector_add(&pinned->dirs, ino);
     else if (S_ISREG(type))
-        r = view_extents(pinned->store->local.view, ino, 0, 0, INT64_MAX, pin_chunk, pinned);
+        r = view_extents(pinned->store->local.view, ino, 0, INT64_MAX, pin_chunk, pinned);
     if (r < 0 && r != -ENOENT)
         pinned->error = r;
 }

@@ -57,8 +57,8 @@ static int plan_resolve_below(struct plan *plan, size_t length)
     size_t end = plan->end + length;
     if (pull)
         prefetch_note_read(pull, plan->want.ino, offset, length);
-    int r = view_content(plan->store->local.view, plan->want.ino, offset, length, &version,
-                         plan_add_extent, plan);
+    const struct view_range range = {plan->want.ino, offset, length};
+    int r = view_content(plan->store->local.view, &range, &version, plan_add_extent, plan);
     if (r < 0 && r != -ENOENT)
         return r;
     plan->is_overtaken = plan->is_overtaken || version > plan->version;

@@ -132,7 +132,7 @@ static int add_summary(const struct view_extent *part, void *arg)
 int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
 {
     struct summary sum = {.store = store};
-    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, add_summary, &sum);
+    int r = view_extents(store->local.view, ino, 0, INT64_MAX, add_summary, &sum);
     struct iovec iov = {sum.extents.at, sum.extents.count * sizeof *sum.extents.at};
     if (r == 0)
         hash_parts(&iov, 1, ret_hash);
@@ -143,7 +143,7 @@ int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
 int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes)
 {
     struct summary sum = {.store = store};
-    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, add_summary, &sum);
+    int r = view_extents(store->local.view, ino, 0, INT64_MAX, add_summary, &sum);
     vector_free(&sum.extents);
     *ret_bytes = sum.stored;
     return r;

@@ -12,11 +12,10 @@
 
 struct survey {
     struct store *store;
+    const struct survey_request *want;
     uint64_t at;
     size_t left; /* parts that may still be looked at */
     bool is_published, more;
-    void (*fn)(const struct survey_part *part, void *arg);
-    void *arg;
 };
 
 /* References are counted by extent pages: a part that was given as one is as many as the pages that
@@ -81,18 +80,20 @@ static int survey_look_at(const struct view_extent *extent, void *arg)
         part.is_remote = part.is_sound = survey->is_published;
     }
     if (r == 0)
-        survey->fn(&part, survey->arg);
+        survey->want->fn(&part, survey->want->arg);
     return r;
 }
 
-int store_survey(struct store *store, uint64_t ino, uint64_t *at, size_t max,
-                 void (*fn)(const struct survey_part *part, void *arg), void *arg)
+int store_survey(struct store *store, const struct survey_request *want, uint64_t *at,
+                 bool *ret_more)
 {
-    struct survey survey = {.store = store, .at = *at, .left = max, .fn = fn, .arg = arg};
-    survey.is_published = survey_is_published(store, ino);
-    int r = view_extents(store->local.view, ino, 0, *at, INT64_MAX - *at, survey_look_at, &survey);
+    struct survey survey = {.store = store, .want = want, .at = *at, .left = want->max};
+    survey.is_published = survey_is_published(store, want->ino);
+    int r =
+        view_extents(store->local.view, want->ino, *at, INT64_MAX - *at, survey_look_at, &survey);
     *at = survey.at;
-    return r == -ENOENT ? 0 : r < 0 ? r : survey.more;
+    *ret_more = r == 0 && survey.more;
+    return r == -ENOENT ? 0 : r;
 }
 
 static void add_damaged(const struct survey_part *part, void *arg)
@@ -113,7 +114,10 @@ static bool has_all_there(struct store *store)
 
 int store_remote_damaged(struct store *store, uint64_t ino, struct store_unsafe *ret)
 {
+    const struct survey_request damaged = {
+        .ino = ino, .max = DAMAGED_PORTION, .fn = add_damaged, .arg = ret};
     uint64_t pending = 0, at = 0;
+    bool more;
     *ret = (struct store_unsafe){0};
     if (has_all_there(store))
         return 0;
@@ -121,8 +125,8 @@ int store_remote_damaged(struct store *store, uint64_t ino, struct store_unsafe 
     if (r < 0 || pending)
         return r; /* it has changed since: what it has now is on its way */
     do
-        r = store_survey(store, ino, &at, DAMAGED_PORTION, add_damaged, ret);
-    while (r == 1);
+        r = store_survey(store, &damaged, &at, &more);
+    while (more);
     if (r == 0 && ret->lost_bytes + ret->pending_bytes > 0)
         r = store_remote_needs(store, ino, &pending);
     if (pending) /* it changed meanwhile, and newer bytes were counted */
@@ -130,9 +134,8 @@ int store_remote_damaged(struct store *store, uint64_t ino, struct store_unsafe 
     return r;
 }
 
-int store_find_users(struct store *store, const struct chunk_prefix *chunks, size_t count,
-                     uint64_t *at, size_t max, void (*fn)(uint64_t ino, size_t chunk, void *arg),
-                     void *arg)
+int store_find_users(struct store *store, const struct view_users *want, uint64_t *at,
+                     bool *ret_more)
 {
-    return view_find_users(store->local.view, chunks, count, at, max, fn, arg);
+    return view_find_users(store->local.view, want, at, ret_more);
 }

@@ -282,8 +282,8 @@ static int walk_file(struct warm_job *job, uint64_t ino)
     uint64_t from;
     do {
         from = walk.at;
-        int r = view_extents(job->pull->store->local.view, ino, 0, from, INT64_MAX - from,
-                             walk_part, &walk);
+        int r = view_extents(job->pull->store->local.view, ino, from, INT64_MAX - from, walk_part,
+                             &walk);
         if (r < 0)
             return r == -ENOENT ? 0 : r;
         bool is_full = job->count == (job->evicts ? EVICT_PORTION : PORTION);

@@ -196,7 +196,7 @@ static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64
             if (parts[i].kind == PART_MEMORY || parts[i].kind == PART_CHUNK)
                 bytes += parts[i].length;
             if (parts[i].kind == PART_BELOW &&
-                view_extents(fs->commit->local->view, ino, 0, parts[i].offset, parts[i].length,
+                view_extents(fs->commit->local->view, ino, parts[i].offset, parts[i].length,
                              add_extent, &bytes) < 0)
                 log_debug("inode %llu: its blocks cannot be counted exactly",
                           (unsigned long long)ino);

@@ -153,8 +153,8 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
                      struct seeking *seek)
 {
     if (part->kind == PART_BELOW) {
-        int r = view_extents(fs->commit->local->view, ino, 0, part->offset, part->length,
-                             seek_extent, seek);
+        int r = view_extents(fs->commit->local->view, ino, part->offset, part->length, seek_extent,
+                             seek);
         return r == -ENOENT ? 0 : r;
     }
     if ((part->kind != PART_HOLE) == seek->want_data) {
@@ -330,7 +330,7 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
             length += parts[i + n].length;
         uint64_t end = copy->done + length;
         TRY(is_data_in_view(&parts[i])
-                ? view_extents(copy->fs->commit->local->view, copy->how->from, 0, parts[i].offset,
+                ? view_extents(copy->fs->commit->local->view, copy->how->from, parts[i].offset,
                                length, copy_extent, copy)
                 : copy_part(copy, &parts[i]));
         *ret_ended = copy->done != end;

@@ -23,6 +23,15 @@ static void touch_dir_locked(struct ns *ns, struct node *dir, int64_t time, uint
     node_touch_locked(ns, dir, seq);
 }
 
+/* The record's first name, in `dir`, is its file's. */
+static struct entry *set_name_locked(struct ns *ns, struct node *dir, const struct record *rec,
+                                     uint32_t mode, uint64_t seq)
+{
+    check_held(&ns->locked.lock);
+    const struct view_entry state = {rec->ino, rec->cookie, mode & S_IFMT};
+    return entry_set_locked(ns, dir, rec->name, rec->name_len, &state, seq);
+}
+
 static struct node *make_node_locked(struct ns *ns, const struct record *rec, bool nascent)
 {
     check_held(&ns->locked.lock);
@@ -61,8 +70,7 @@ static void apply_nascent_at_locked(struct ns *ns, const struct record *rec, int
     node->inode.parent = node->inode.orphan ? 0 : rec->parent;
     if (node->inode.orphan)
         return;
-    node->birth_entry = entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
-                                         rec->attrs.mode & S_IFMT, SEQ_NASCENT);
+    node->birth_entry = set_name_locked(ns, dir, rec, rec->attrs.mode, SEQ_NASCENT);
     note_birth_locked(dir, rec->attrs.btime, now);
 }
 
@@ -87,8 +95,7 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     }
     node->inode.nascent = false;
     node->birth_entry = NULL;
-    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
-                           rec->attrs.mode & S_IFMT, rec->seq);
+    (void)set_name_locked(ns, dir, rec, rec->attrs.mode, rec->seq);
     note_birth_locked(dir, rec->attrs.btime, rec->time);
     node_touch_locked(ns, dir, rec->seq);
 }
@@ -118,8 +125,7 @@ static void apply_make_locked(struct ns *ns, const struct record *rec)
         memcpy(node->target, rec->value, rec->value_len);
         node->target_len = rec->value_len;
     }
-    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
-                           rec->attrs.mode & S_IFMT, rec->seq);
+    (void)set_name_locked(ns, dir, rec, rec->attrs.mode, rec->seq);
     if (is_dir(node)) {
         dir->inode.nlink++;
         known_set_locked(ns, node, UINT64_MAX); /* the view has nothing in it */
@@ -132,8 +138,7 @@ static void apply_link_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
     struct node *dir = held_node_locked(ns, rec->parent), *node = held_node_locked(ns, rec->ino);
-    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, rec->ino, rec->cookie,
-                           node->inode.attrs.mode & S_IFMT, rec->seq);
+    (void)set_name_locked(ns, dir, rec, node->inode.attrs.mode, rec->seq);
     if (node->inode.nlink++ == 0 || node->inode.parent == 0)
         node->inode.parent = rec->parent;
     node->inode.orphan = false;
@@ -169,7 +174,7 @@ static void unlink_nascent_locked(struct ns *ns, struct node *node)
     struct node *dir = entry->dir;
     uint64_t below = entry->below;
     if (below)
-        (void)entry_set_locked(ns, dir, entry->name, entry->name_len, 0, 0, 0, below);
+        (void)entry_set_locked(ns, dir, entry->name, entry->name_len, NULL, below);
     else
         entry_free_locked(ns, entry);
     node_settle_locked(ns, dir);
@@ -184,7 +189,7 @@ static void apply_unlink_locked(struct ns *ns, const struct record *rec)
         lose_name_locked(ns, node, dir, rec);
         return;
     }
-    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, 0, 0, 0, rec->seq);
+    (void)entry_set_locked(ns, dir, rec->name, rec->name_len, NULL, rec->seq);
     if (is_dir(node))
         dir->inode.nlink--;
     touch_dir_locked(ns, dir, rec->time, rec->seq);
@@ -226,14 +231,15 @@ static void apply_rename_locked(struct ns *ns, const struct record *rec)
         replace_locked(ns, to, rec);
     if (exchange) {
         struct node *other = held_node_locked(ns, rec->ino2);
-        (void)entry_set_locked(ns, from, rec->name, rec->name_len, rec->ino2, rec->cookie2,
-                               other->inode.attrs.mode & S_IFMT, rec->seq);
+        const struct view_entry swapped = {rec->ino2, rec->cookie2,
+                                           other->inode.attrs.mode & S_IFMT};
+        (void)entry_set_locked(ns, from, rec->name, rec->name_len, &swapped, rec->seq);
         move_locked(ns, other, to, from, rec);
     } else {
-        (void)entry_set_locked(ns, from, rec->name, rec->name_len, 0, 0, 0, rec->seq);
+        (void)entry_set_locked(ns, from, rec->name, rec->name_len, NULL, rec->seq);
     }
-    (void)entry_set_locked(ns, to, rec->name2, rec->name2_len, rec->ino, rec->cookie,
-                           node->inode.attrs.mode & S_IFMT, rec->seq);
+    const struct view_entry moved = {rec->ino, rec->cookie, node->inode.attrs.mode & S_IFMT};
+    (void)entry_set_locked(ns, to, rec->name2, rec->name2_len, &moved, rec->seq);
     move_locked(ns, node, from, to, rec);
     touch_dir_locked(ns, from, rec->time, rec->seq);
     touch_dir_locked(ns, to, rec->time, rec->seq);

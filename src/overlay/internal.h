@@ -97,7 +97,7 @@ void node_settle_locked(struct ns *ns, struct node *node);
 void node_touch_locked(struct ns *ns, struct node *node, uint64_t seq);
 struct entry *entry_find_locked(struct node *dir, const char *name, size_t name_len);
 struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len,
-                               uint64_t ino, uint64_t cookie, uint32_t type, uint64_t seq);
+                               const struct view_entry *state, uint64_t seq);
 void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed *listed);
 void entry_clean_locked(struct ns *ns, struct entry *entry);
 void entry_free_locked(struct ns *ns, struct entry *entry);

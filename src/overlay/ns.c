@@ -154,9 +154,9 @@ static void entry_unlist_locked(struct ns *ns, struct entry *entry)
         TAILQ_REMOVE(&ns->locked.dirty_entries, entry, dirty);
 }
 
-/* Sets the overlay's state of a name. */
+/* Sets the overlay's state of a name; NULL: it is gone. */
 struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len,
-                               uint64_t ino, uint64_t cookie, uint32_t type, uint64_t seq)
+                               const struct view_entry *state, uint64_t seq)
 {
     check_held(&ns->locked.lock);
     struct entry *entry = entry_find_locked(dir, name, name_len);
@@ -167,9 +167,9 @@ struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name
     } else {
         entry = ns_entry_new_locked(dir, name, name_len);
     }
-    entry->ino = ino;
-    entry->cookie = cookie;
-    entry->type = type;
+    entry->ino = state ? state->ino : 0;
+    entry->cookie = state ? state->cookie : 0;
+    entry->type = state ? state->type : 0;
     entry->seq = seq;
     entry->below = seq == SEQ_NASCENT ? below : 0;
     entry_enlist_locked(ns, entry);

@@ -67,7 +67,7 @@ static int try_user(uint64_t ino, uint64_t offset, void *arg)
 {
     struct rescue *rs = arg;
     rs->has_begin = false;
-    int r = view_extents(rs->store->local.view, ino, 0, offset, CHUNK_SIZE_MAX, find_begin, rs);
+    int r = view_extents(rs->store->local.view, ino, offset, CHUNK_SIZE_MAX, find_begin, rs);
     if (r < 0 || !rs->has_begin || !gather_stretch(rs, ino) || !is_it(rs))
         return 0; /* it changed meanwhile, or the stage has it no more: another may */
     rs->found = true;

@@ -340,7 +340,7 @@ static char *describe_named(const struct file_check *file)
 static int check_file(struct remote_checking *c, const struct ns_inode *inode, const char *path)
 {
     struct file_check file = {.all = c, .finding = {.path = path}};
-    TRY(view_extents(c->store->local.view, inode->ino, 0, 0, INT64_MAX, check_extent, &file));
+    TRY(view_extents(c->store->local.view, inode->ino, 0, INT64_MAX, check_extent, &file));
     c->counts->files++;
     if (file.finding.bad_chunks == 0)
         return 0;

@@ -61,7 +61,7 @@ static int say_file(const struct lacking *lacking, uint64_t ino)
 {
     struct store *store = lacking->store;
     struct lacking_part sum = {.lacking = lacking};
-    int r = view_extents(store->local.view, ino, 0, 0, INT64_MAX, add_part, &sum);
+    int r = view_extents(store->local.view, ino, 0, INT64_MAX, add_part, &sum);
     if (r < 0 || !sum.first) /* it changed meanwhile */
         return r == -ENOENT ? 0 : r;
     _cleanup_free_ char *path = ns_path(store->local.ns, ino);
@@ -78,16 +78,18 @@ int scrub_name_files(struct store *store, struct job *job, struct chunk_name *na
     struct lacking lacking = {.store = store, .job = job, .names = names, .count = count};
     struct chunk_prefixes prefixes = {0};
     uint64_t at = 0;
-    int r = count > 0;
+    bool more = count > 0;
+    int r = 0;
     *ret_files = 0;
     if (count > 1)
         qsort(names, count, sizeof *names, compare_names);
     for (size_t i = 0; i < count; i++)
         memcpy(vector_next(&prefixes), names[i].bytes, sizeof *prefixes.at);
-    while (r == 1)
+    const struct view_users want = {
+        .chunks = prefixes.at, .count = count, .max = PAGES, .fn = note_file, .arg = &lacking};
+    while (r == 0 && more)
         r = job_is_cancelled(job) ? -ECANCELED
-                                  : view_find_users(store->local.view, prefixes.at, count, &at,
-                                                    PAGES, note_file, &lacking);
+                                  : view_find_users(store->local.view, &want, &at, &more);
     for (size_t i = 0; i < lacking.inos.count && r == 0; i++)
         r = say_file(&lacking, lacking.inos.at[i]);
     if (r == 0 && lacking.files > lacking.inos.count)

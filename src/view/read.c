@@ -215,15 +215,16 @@ static int walk_pages(struct extents_walk *w, uint64_t version)
         r = 0;
         if (scan.key_len != PAGE_KEY_LEN)
             return -EUCLEAN;
-        uint64_t page = key_get_u64(scan.key, KEY_U64_LEN);
-        if (page > VIEW_OFFSET_MAX / VIEW_PAGE_LEN || page * VIEW_PAGE_LEN >= w->end)
+        const struct page_value page = {key_get_u64(scan.key, KEY_U64_LEN), scan.value,
+                                        scan.value_len};
+        if (page.number > VIEW_OFFSET_MAX / VIEW_PAGE_LEN || page.number * VIEW_PAGE_LEN >= w->end)
             break;
         bool is_newer = ~key_get_u64(scan.key, KEY_U64_U64_LEN) > version;
         if (!is_newer)
-            r = page_walk(page, scan.value, scan.value_len, w->at, w->end, walk_piece, w);
+            r = page_walk(&page, w->at, w->end, walk_piece, w);
         if (r != 0)
             break;
-        scan_seek(&scan, key_page(NEW_KEY, w->ino, is_newer ? page : page + 1, version));
+        scan_seek(&scan, key_page(NEW_KEY, w->ino, page.number + (is_newer ? 0 : 1), version));
     }
     return r;
 }
@@ -251,28 +252,23 @@ int snap_content(const struct snap *snap, const struct inode_row *row, uint64_t 
     return r > 0 ? 0 : r;
 }
 
-int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t length,
-                 uint64_t *ret_version, int (*fn)(const struct view_extent *part, void *arg),
-                 void *arg)
+int view_content(struct view *view, const struct view_range *range, uint64_t *ret_version,
+                 int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
     _cleanup_snap_ struct snap snap;
     snap_begin(&snap, view);
     struct inode_row row;
-    TRY(db_get_inode(view, &snap, ino, &row));
+    TRY(db_get_inode(view, &snap, range->ino, &row));
     *ret_version = row.pub.version;
-    return snap_content(&snap, &row, offset, length, fn, arg);
+    return snap_content(&snap, &row, range->offset, range->length, fn, arg);
 }
 
-int view_extents(struct view *view, uint64_t ino, uint64_t version, uint64_t offset,
-                 uint64_t length, int (*fn)(const struct view_extent *part, void *arg), void *arg)
+int view_extents(struct view *view, uint64_t ino, uint64_t offset, uint64_t length,
+                 int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
-    _cleanup_snap_ struct snap snap;
-    snap_begin(&snap, view);
-    struct inode_row row;
-    TRY(db_get_inode(view, &snap, ino, &row));
-    if (version != 0 && version != row.pub.version)
-        return -ENOENT; /* superseded versions are not retained */
-    return snap_content(&snap, &row, offset, length, fn, arg);
+    const struct view_range range = {ino, offset, length};
+    uint64_t version;
+    return view_content(view, &range, &version, fn, arg);
 }
 
 int view_chunk_users(struct view *view, const struct chunk_name *name,
@@ -310,25 +306,25 @@ static const struct chunk_prefix *find_prefix(const struct piece *piece,
                : NULL;
 }
 
-int view_find_users(struct view *view, const struct chunk_prefix *chunks, size_t count,
-                    uint64_t *at, size_t max, void (*fn)(uint64_t ino, size_t chunk, void *arg),
-                    void *arg)
+int view_find_users(struct view *view, const struct view_users *want, uint64_t *at, bool *ret_more)
 {
     int r;
     _cleanup_scan_ struct scan scan;
     const struct piece_list *list = &scan.row.pieces;
-    check(max > 0);
+    check(want->max > 0);
+    *ret_more = false;
     scan_view(&scan, view, key_type(NEW_KEY, KEY_PAGE), key_u64(NEW_KEY, KEY_PAGE, *at));
     *at = 0;
-    for (size_t left = max; (r = scan_row(&scan)) > 0; left -= left > 0) {
+    for (size_t left = want->max; (r = scan_row(&scan)) > 0; left -= left > 0) {
         bool is_next = scan.row.id != *at;
         *at = scan.row.id;
-        if (is_next && left == 0)
-            return 1;
+        *ret_more = is_next && left == 0;
+        if (*ret_more)
+            return 0;
         for (size_t i = 0; i < list->count; i++) {
-            const struct chunk_prefix *found = find_prefix(&list->at[i], chunks, count);
+            const struct chunk_prefix *found = find_prefix(&list->at[i], want->chunks, want->count);
             if (found)
-                fn(*at, (size_t)(found - chunks), arg);
+                want->fn(*at, (size_t)(found - want->chunks), want->arg);
         }
     }
     return r;

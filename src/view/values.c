@@ -512,15 +512,15 @@ static uint32_t find_piece(const uint8_t *pieces, uint32_t count, uint64_t from)
     return low;
 }
 
-int page_walk(uint64_t page, const void *p, size_t len, uint64_t from, uint64_t to,
+int page_walk(const struct page_value *page, uint64_t from, uint64_t to,
               int (*fn)(const struct piece *piece, void *arg), void *arg)
 {
-    struct cursor c = value_begin(p, len);
+    struct cursor c = value_begin(page->bytes, page->len);
     uint32_t count = read_u32(&c);
-    if (c.failed || page > VIEW_OFFSET_MAX / VIEW_PAGE_LEN ||
+    if (c.failed || page->number > VIEW_OFFSET_MAX / VIEW_PAGE_LEN ||
         (size_t)(c.end - c.at) != (size_t)count * PIECE_LEN)
         return -EUCLEAN;
-    uint64_t base = page * VIEW_PAGE_LEN, end = base;
+    uint64_t base = page->number * VIEW_PAGE_LEN, end = base;
     if (from > base)
         c.at += (size_t)find_piece(c.at, count, from - base) * PIECE_LEN;
     while (c.at < c.end) {
@@ -547,7 +547,8 @@ static int add_piece(const struct piece *piece, void *arg)
 
 int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list)
 {
-    return page_walk(page, p, len, 0, UINT64_MAX, add_piece, list);
+    const struct page_value value = {page, p, len};
+    return page_walk(&value, 0, UINT64_MAX, add_piece, list);
 }
 
 int bytes_decode(const void *p, size_t len, const uint8_t **ret_bytes, size_t *ret_len)

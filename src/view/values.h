@@ -170,7 +170,12 @@ CAIRN_MUST_CHECK int page_decode(uint64_t page, const void *p, size_t len, struc
 /* Calls `fn` for those that have a byte in [from, to), whole and in order, until it returns
  * nonzero; returns that. Takes time for these, and for the logarithm of all: others are not
  * checked. */
-CAIRN_MUST_CHECK int page_walk(uint64_t page, const void *p, size_t len, uint64_t from, uint64_t to,
+struct page_value {
+    uint64_t number;
+    const void *bytes;
+    size_t len;
+};
+CAIRN_MUST_CHECK int page_walk(const struct page_value *page, uint64_t from, uint64_t to,
                                int (*fn)(const struct piece *piece, void *arg), void *arg);
 
 /* Values that are bytes after the version byte (xattr, link target, inline content). */

@@ -133,14 +133,15 @@ struct view_extent {
     const void *bytes;    /* EXTENT_INLINE: the content, valid during the callback */
 };
 
-/* The content of [offset, offset + length) in order, without gaps, of the newest version, or of
- * `version` if not 0 (for as long as it is kept; then -ENOENT; now only the newest is). Nothing is
- * given past the end of the file. A chunk's parts that follow each other are given as one. */
-CAIRN_MUST_CHECK int view_extents(struct view *view, uint64_t ino, uint64_t version,
-                                  uint64_t offset, uint64_t length,
+/* The content of [offset, offset + length) in order, without gaps, of the newest version. Nothing
+ * is given past the end of the file. A chunk's parts that follow each other are given as one. */
+CAIRN_MUST_CHECK int view_extents(struct view *view, uint64_t ino, uint64_t offset, uint64_t length,
                                   int (*fn)(const struct view_extent *part, void *arg), void *arg);
-/* The same of the newest version; *ret_version: which that is. */
-CAIRN_MUST_CHECK int view_content(struct view *view, uint64_t ino, uint64_t offset, uint64_t length,
+/* The same; *ret_version: which version that is. */
+struct view_range {
+    uint64_t ino, offset, length;
+};
+CAIRN_MUST_CHECK int view_content(struct view *view, const struct view_range *range,
                                   uint64_t *ret_version,
                                   int (*fn)(const struct view_extent *part, void *arg), void *arg);
 
@@ -234,13 +235,19 @@ struct chunk_prefix {
     uint8_t bytes[16];
 };
 
-/* Files that refer to chunks of which the names begin so (ascending), by scanning the extents of
- * all files from inode *at on: `fn` gets each use, of a file the same one maybe several times.
- * Looks at no more than `max` extent pages, but at all of a file. 1: there is more, from the new
- * *at on; 0: that was the end. */
-CAIRN_MUST_CHECK int view_find_users(struct view *view, const struct chunk_prefix *chunks,
-                                     size_t count, uint64_t *at, size_t max,
-                                     void (*fn)(uint64_t ino, size_t chunk, void *arg), void *arg);
+/* A search for files that refer to chunks. */
+struct view_users {
+    const struct chunk_prefix *chunks; /* ascending */
+    size_t count;
+    size_t max; /* extent pages to look at in one call, but at all of a file */
+    /* gets each use, of a file the same one maybe several times */
+    void (*fn)(uint64_t ino, size_t chunk, void *arg);
+    void *arg;
+};
+/* Scans the extents of all files from inode *at on. *ret_more: there is more, from the new *at
+ * on. */
+CAIRN_MUST_CHECK int view_find_users(struct view *view, const struct view_users *want, uint64_t *at,
+                                     bool *ret_more);
 
 /* A name of the inode in that directory, for messages, by looking at all that are there; NULL:
  * none. Caller frees. */

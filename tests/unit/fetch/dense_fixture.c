@@ -129,7 +129,7 @@ static int add_extent(const struct view_extent *part, void *arg)
 static struct chunk_list chunks_of(const char *name)
 {
     struct chunk_list list = {.count = 0};
-    assert_i64(view_extents(fixture.store->local.view, fixture_lookup(&fixture, name), 0, 0,
+    assert_i64(view_extents(fixture.store->local.view, fixture_lookup(&fixture, name), 0,
                             INT64_MAX, add_extent, &list),
                0);
     return list;

@@ -367,7 +367,7 @@ static char *range_in(struct view *view, uint64_t ino, uint64_t offset, uint64_t
     char *text = NULL;
     size_t len;
     FILE *out = open_memstream(&text, &len);
-    assert_i64(view_extents(view, ino, 0, offset, length, print_extent, out), 0);
+    assert_i64(view_extents(view, ino, offset, length, print_extent, out), 0);
     fclose(out);
     return text;
 }

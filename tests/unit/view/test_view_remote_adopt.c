@@ -262,7 +262,7 @@ static void use_hostile(struct view *view)
     for (uint64_t ino = 1; ino < 8; ino++) {
         char text[300];
         (void)!view_readdir(view, ino, 0, no_entry, NULL);
-        (void)!view_extents(view, ino, 0, 0, INT64_MAX, no_extent, NULL);
+        (void)!view_extents(view, ino, 0, INT64_MAX, no_extent, NULL);
         (void)!view_listxattr(view, ino, no_name, NULL);
         (void)!view_readlink(view, ino, text, sizeof text);
         (void)!view_getxattr(view, ino, "user.x", 6, text, sizeof text);
