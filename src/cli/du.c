@@ -40,12 +40,14 @@ static struct forms_text forms_text(const struct survey_form *forms)
     return t;
 }
 
-static void print_row(const char *logical, const char *unique, const char *stored,
-                      const char *staged, const char *encodings, const char *remote,
-                      const char *path)
+struct du_row {
+    const char *logical, *unique, *stored, *staged, *encodings, *remote, *path;
+};
+
+static void print_row(const struct du_row *row)
 {
-    text_print(stdout, "%12s %12s %12s %12s  %-26s  %-26s  %s", logical, unique, stored, staged,
-               encodings, remote, path);
+    text_print(stdout, "%12s %12s %12s %12s  %-26s  %-26s  %s", row->logical, row->unique,
+               row->stored, row->staged, row->encodings, row->remote, row->path);
     (void)fflush(stdout);
 }
 
@@ -59,12 +61,18 @@ struct du_request {
 static int print_sum(const struct command *command, const char *path, const char *store,
                      const cJSON *root, struct du_request *request, const struct survey_sum *sum)
 {
+    static const struct du_row head = {"logical", "unique",        "stored", "staged",
+                                       "encoded", "in the remote", "path"};
     if (!request->headed)
-        print_row("logical", "unique", "stored", "staged", "encoded", "in the remote", "path");
+        print_row(&head);
     request->headed = true;
-    print_row(human_bytes(sum->logical_bytes).text, human_bytes(sum->unique_bytes).text,
-              human_bytes(sum->stored_bytes).text, human_bytes(sum->staged_bytes).text,
-              forms_text(sum->forms).text, forms_text(sum->remote_forms).text, path);
+    print_row(&(struct du_row){.logical = human_bytes(sum->logical_bytes).text,
+                               .unique = human_bytes(sum->unique_bytes).text,
+                               .stored = human_bytes(sum->stored_bytes).text,
+                               .staged = human_bytes(sum->staged_bytes).text,
+                               .encodings = forms_text(sum->forms).text,
+                               .remote = forms_text(sum->remote_forms).text,
+                               .path = path});
     return request->why ? why_report(command, store, root, sum, NULL) : CLI_OK;
 }
 

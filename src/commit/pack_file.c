@@ -40,12 +40,12 @@ void pack_object_name(uint64_t pack, char buf[32])
 
 /* --- making one ------------------------------------------------------------------------------- */
 
-uint64_t pack_begin(const uint8_t owner[16], uint64_t id, uint8_t *buffer)
+void pack_begin(const uint8_t owner[16], uint64_t id, struct pack_buffer *buffer)
 {
     struct pack_header header = {.pack = id};
     memcpy(header.store, owner, sizeof header.store);
-    pack_encode_header(&header, buffer);
-    return PACK_HEADER_LEN;
+    pack_encode_header(&header, buffer->bytes);
+    buffer->data_len = PACK_HEADER_LEN;
 }
 
 uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry)
@@ -53,25 +53,26 @@ uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry)
     return align_up(data_len, PACK_FRAME_ALIGN) + pack_frame_len(entry) + entry->stored_len;
 }
 
-uint64_t pack_place(const struct local *local, uint64_t id, uint8_t *buffer, uint64_t data_len,
-                    struct chunk_entry *entry, const struct iovec *stored, size_t parts)
+void pack_place(const struct local *local, uint64_t id, struct pack_buffer *buffer,
+                struct chunk_entry *entry, const struct iovec *stored, size_t parts)
 {
     uint8_t tag[PACK_TAG_LEN];
-    uint64_t at = align_up(data_len, PACK_FRAME_ALIGN), end = pack_end_with(data_len, entry);
+    uint64_t at = align_up(buffer->data_len, PACK_FRAME_ALIGN),
+             end = pack_end_with(buffer->data_len, entry);
     check(end <= PACK_DATA_MAX);
-    memset(buffer + data_len, 0, at - data_len);
+    memset(buffer->bytes + buffer->data_len, 0, at - buffer->data_len);
     entry->pack = id;
     entry->offset = at + pack_frame_len(entry);
     frame_tag(local, entry, tag);
-    (void)pack_encode_frame(entry, tag, buffer + at);
+    (void)pack_encode_frame(entry, tag, buffer->bytes + at);
     uint64_t to = entry->offset;
     for (size_t i = 0; i < parts; i++) {
         check(stored[i].iov_len <= entry->offset + entry->stored_len - to);
-        stream_copy(buffer + to, stored[i].iov_base, stored[i].iov_len);
+        stream_copy(buffer->bytes + to, stored[i].iov_base, stored[i].iov_len);
         to += stored[i].iov_len;
     }
-    check(to == entry->offset + entry->stored_len);
-    return end;
+    check(to == end);
+    buffer->data_len = end;
 }
 
 static size_t encode_index(const struct chunk_entry *entries, uint32_t count, uint8_t *at)
@@ -82,21 +83,23 @@ static size_t encode_index(const struct chunk_entry *entries, uint32_t count, ui
     return len;
 }
 
-uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
+uint64_t pack_finish(const uint8_t owner[16], uint64_t id, const struct pack_buffer *buffer,
                      const struct chunk_entry *entries, uint32_t count)
 {
-    size_t index_len = encode_index(entries, count, buffer + data_len);
+    uint64_t data_len = buffer->data_len;
+    uint8_t *index = buffer->bytes + data_len;
+    size_t index_len = encode_index(entries, count, index);
     uint64_t file_len = align_up(data_len + index_len + PACK_TRAILER_LEN, PACK_ALIGN);
     check(file_len <= PACK_BUFFER_LEN);
-    memset(buffer + data_len + index_len, 0, file_len - data_len - index_len);
+    memset(index + index_len, 0, file_len - data_len - index_len);
     struct pack_trailer trailer = {.pack = id,
                                    .index_offset = data_len,
                                    .index_len = (uint32_t)index_len,
                                    .count = count,
                                    .file_len = file_len,
-                                   .index_crc = crc32_of(0, buffer + data_len, index_len)};
+                                   .index_crc = crc32_of(0, index, index_len)};
     memcpy(trailer.store, owner, sizeof trailer.store);
-    pack_encode_trailer(&trailer, buffer + file_len - PACK_TRAILER_LEN);
+    pack_encode_trailer(&trailer, buffer->bytes + file_len - PACK_TRAILER_LEN);
     return file_len;
 }
 
@@ -229,7 +232,8 @@ static enum frame frame_at(struct scan *s, uint64_t offset, struct chunk_entry *
     const uint8_t *bytes = scan_window(s, offset, PACK_FRAME_LEN_MAX, &len);
     if (!bytes)
         return UNREADABLE;
-    if (pack_decode_frame(s->pack, s->len, offset, bytes, len, ret, tag) < 0)
+    const struct pack_frame_place place = {s->pack, s->len, offset};
+    if (pack_decode_frame(&place, bytes, len, ret, tag) < 0)
         return NO_FRAME;
     frame_tag(s->local, ret, expected);
     return memcmp(tag, expected, sizeof tag) == 0 ? FRAME : NO_FRAME;

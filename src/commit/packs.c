@@ -61,7 +61,7 @@ void packs_free(struct packs *packs)
         new_pack_free(pack);
     }
     if (packs->filling)
-        free(packs->filling->buffer);
+        free(packs->filling->buffer.bytes);
     new_pack_free(packs->filling);
     HASH_FREE_ALL(packs->fresh);
     HASH_FREE_ALL(packs->pins);
@@ -148,21 +148,21 @@ static void write_pack(void *arg)
     uint64_t id = pack->id;
     char object[32];
     pack_object_name(id, object);
-    uint64_t len = pack_finish(packs->local->sb.store, pack->id, pack->buffer, pack->data_len,
-                               pack->entries, pack->count);
+    uint64_t len =
+        pack_finish(packs->local->sb.store, id, &pack->buffer, pack->entries, pack->count);
     mutex_lock(&packs->lock);
     packs->writing_bytes += len;
     mutex_unlock(&packs->lock);
     room_spend(packs->room, len);
-    int r = packs->local->tier->ops->put(packs->local->tier, object, pack->buffer, len);
+    int r = packs->local->tier->ops->put(packs->local->tier, object, pack->buffer.bytes, len);
     if (r < 0)
         horizon_error(packs->horizon,
                       "nvme: writing pack %s of %llu bytes failed: %s; retrying elsewhere", object,
                       (unsigned long long)len, strerror(-r));
     mutex_lock(&packs->lock);
     check(pack->state == PACK_WRITING && packs->buffers_free < PACK_BUFFERS);
-    packs->buffers[packs->buffers_free++] = pack->buffer;
-    pack->buffer = NULL;
+    packs->buffers[packs->buffers_free++] = pack->buffer.bytes;
+    pack->buffer.bytes = NULL;
     pack->length = len;
     pack->error = r;
     pack->state = r < 0 ? PACK_FAILED : PACK_DURABLE;
@@ -198,9 +198,9 @@ static void begin_pack_locked(struct packs *packs)
     struct new_pack *pack = xcalloc(1, sizeof *pack);
     pack->packs = packs;
     pack->id = packs_new_id(packs);
-    pack->buffer = packs->buffers[--packs->buffers_free];
+    pack->buffer.bytes = packs->buffers[--packs->buffers_free];
     pack->entries = xcalloc(PACK_ENTRIES_MAX, sizeof *pack->entries);
-    pack->data_len = pack_begin(packs->local->sb.store, pack->id, pack->buffer);
+    pack_begin(packs->local->sb.store, pack->id, &pack->buffer);
     packs->filling = pack;
 }
 
@@ -212,7 +212,7 @@ static bool pack_has_place_for(const struct new_pack *pack, const struct chunk_e
     uint64_t most = process_file_max(), index = most / 8;
     uint64_t data_max = min_u64(PACK_DATA_MAX, most - index),
              entries_max = min_u64(PACK_ENTRIES_MAX, index / PACK_ENTRY_LEN_MAX);
-    return pack->count == 0 || (pack_end_with(pack->data_len, entry) <= data_max &&
+    return pack->count == 0 || (pack_end_with(pack->buffer.data_len, entry) <= data_max &&
                                 pack->count < entries_max && pack->depth == entry->depth);
 }
 
@@ -230,8 +230,7 @@ static struct new_pack *place_in_pack_locked(struct packs *packs, struct chunk_e
     struct new_pack *pack = packs->filling;
     check(pack->count == 0 || pack->depth == entry->depth);
     pack->depth = entry->depth;
-    pack->data_len =
-        pack_place(packs->local, pack->id, pack->buffer, pack->data_len, entry, stored, parts);
+    pack_place(packs->local, pack->id, &pack->buffer, entry, stored, parts);
     pack->entries[pack->count++] = *entry;
     return pack;
 }

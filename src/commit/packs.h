@@ -85,16 +85,20 @@ void packs_end_drop(struct packs *packs, uint64_t pack);
 /* --- pack_file.c ------------------------------------------------------------------------------ */
 
 void pack_object_name(uint64_t pack, char buf[32]);
-/* Header of a pack in a buffer of PACK_BUFFER_LEN; where its data ends. */
-uint64_t pack_begin(const uint8_t owner[16], uint64_t id, uint8_t *buffer);
+/* Memory of PACK_BUFFER_LEN bytes in which a pack is made. */
+struct pack_buffer {
+    uint8_t *bytes;
+    uint64_t data_len; /* where its chunks end */
+};
+/* The pack's header. */
+void pack_begin(const uint8_t owner[16], uint64_t id, struct pack_buffer *buffer);
 /* Where the data would end with one chunk more: at most PACK_DATA_MAX. */
 uint64_t pack_end_with(uint64_t data_len, const struct chunk_entry *entry);
-/* Puts a chunk, which is stored in so many parts, behind its frame; *entry gets its place. Returns
- * pack_end_with(). */
-uint64_t pack_place(const struct local *local, uint64_t id, uint8_t *buffer, uint64_t data_len,
-                    struct chunk_entry *entry, const struct iovec *stored, size_t parts);
+/* Puts a chunk, which is stored in so many parts, behind its frame; *entry gets its place. */
+void pack_place(const struct local *local, uint64_t id, struct pack_buffer *buffer,
+                struct chunk_entry *entry, const struct iovec *stored, size_t parts);
 /* Index and trailer behind the chunks; the length of the whole. */
-uint64_t pack_finish(const uint8_t owner[16], uint64_t id, uint8_t *buffer, uint64_t data_len,
+uint64_t pack_finish(const uint8_t owner[16], uint64_t id, const struct pack_buffer *buffer,
                      const struct chunk_entry *entries, uint32_t count);
 /* Reads the index of any tier's pack whose trailer names `owner`; returns the length of its file.
  * What looks damaged is read again; `fn` is called once all of it was read. -EUCLEAN, -EBADMSG,

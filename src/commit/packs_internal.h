@@ -24,7 +24,6 @@ struct new_pack {
     TAILQ_ENTRY(new_pack) link;
     uint64_t id;
     uint64_t length; /* of the file */
-    uint64_t data_len;
     uint32_t count;
     enum pack_state state;
     bool logged;       /* the stage's log names it */
@@ -33,7 +32,7 @@ struct new_pack {
     bool rests;        /* on chunks that the view may take for dead: nothing is dropped meanwhile */
     uint64_t promoted; /* bytes in it that were fetched */
     int error;
-    uint8_t *buffer;             /* while filling and writing */
+    struct pack_buffer buffer;   /* while filling and writing */
     struct chunk_entry *entries; /* PACK_ENTRIES_MAX while filling, then count */
     struct packs *packs;
 };

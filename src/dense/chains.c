@@ -323,16 +323,16 @@ static int choose_base(const struct chains *chains, struct view *view, const str
     return 0;
 }
 
-int chains_find_base(const struct chains *chains, struct view *view, const struct chunk_name *name,
-                     const struct chunk_name *partner, uint32_t raw_len, enum chain_form form,
-                     struct chain_base *ret)
+int chains_find_base(const struct chains *chains, struct view *view,
+                     const struct chain_place *place, struct chain_base *ret)
 {
+    uint32_t raw_len = place->raw_len;
     struct chain chain;
     const struct spot *base = NULL;
     *ret = (struct chain_base){0};
-    int r = walk_chain(chains, view, name, partner, raw_len, &chain);
+    int r = walk_chain(chains, view, place->name, place->partner, raw_len, &chain);
     if (r == 0)
-        r = choose_base(chains, view, &chain, form, raw_len, &base);
+        r = choose_base(chains, view, &chain, place->form, raw_len, &base);
     if (r < 0 || !base || chain.has_name)
         return r;
     *ret = (struct chain_base){.name = base->name,

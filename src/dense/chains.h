@@ -47,11 +47,15 @@ struct chain_base {
     bool is_dead;    /* and no file refers to it: differences alone keep it there */
 };
 
-/* For a chunk of `raw_len` bytes. Errors of the view. */
+/* A chunk of `raw_len` bytes, and the one of the earlier version in whose place it is. */
+struct chain_place {
+    const struct chunk_name *name, *partner;
+    uint32_t raw_len;
+    enum chain_form form;
+};
+/* Errors of the view. */
 CAIRN_MUST_CHECK int chains_find_base(const struct chains *chains, struct view *view,
-                                      const struct chunk_name *name,
-                                      const struct chunk_name *partner, uint32_t raw_len,
-                                      enum chain_form form, struct chain_base *ret);
+                                      const struct chain_place *place, struct chain_base *ret);
 
 /* Plans the base of a chunk; nothing if there is no room, or something is planned for the chunk
  * already. A base that is to be sent without one itself stays so. */

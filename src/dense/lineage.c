@@ -124,12 +124,14 @@ static int find_base(struct build *b, const struct file *file, const struct part
                      const struct part *partner, struct chain_base *ret)
 {
     struct chunk_entry entry;
-    enum chain_form form = file->about->is_chained ? FORM_CHAIN : FORM_STAR;
+    struct chain_place place = {.name = &part->chunk,
+                                .partner = &partner->chunk,
+                                .raw_len = part->length,
+                                .form = file->about->is_chained ? FORM_CHAIN : FORM_STAR};
     TRY(view_cut_chunk(b->cut, &part->chunk, &entry));
-    if (form == FORM_STAR && dense_width(b->dense->store, &entry) > 2)
-        form = FORM_NESTED;
-    int r = chains_find_base(b->chains, b->dense->store->local.view, &part->chunk, &partner->chunk,
-                             part->length, form, ret);
+    if (place.form == FORM_STAR && dense_width(b->dense->store, &entry) > 2)
+        place.form = FORM_NESTED;
+    int r = chains_find_base(b->chains, b->dense->store->local.view, &place, ret);
     if (r == 0 && ret->depth > 0 && ret->is_placed)
         r = view_cut_base(b->cut, &ret->name, &entry);
     if (r == -ENOENT) {

@@ -239,19 +239,20 @@ size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK
     return len;
 }
 
-int pack_decode_frame(uint64_t pack, uint64_t file_len, uint64_t offset, const void *buf,
-                      size_t len, struct chunk_entry *ret_entry, uint8_t ret_tag[PACK_TAG_LEN])
+int pack_decode_frame(const struct pack_frame_place *place, const void *buf, size_t len,
+                      struct chunk_entry *ret_entry, uint8_t ret_tag[PACK_TAG_LEN])
 {
     const uint8_t *p = buf;
     if (len < FRAME_ENTRY_AT || memcmp(p, frame_magic, sizeof frame_magic) != 0 ||
-        offset % PACK_FRAME_ALIGN != 0)
+        place->offset % PACK_FRAME_ALIGN != 0)
         return -EUCLEAN;
     uint32_t frame_len = get_le32(p + 4);
     if (frame_len > len || frame_len < FRAME_ENTRY_AT)
         return -EUCLEAN;
     struct cursor c = {.at = p + FRAME_ENTRY_AT, .end = p + frame_len};
-    struct chunk_entry e = {.pack = pack};
-    if (!decode_entry(&c, file_len, &e) || c.at != c.end || e.offset != offset + frame_len)
+    struct chunk_entry e = {.pack = place->pack};
+    if (!decode_entry(&c, place->file_len, &e) || c.at != c.end ||
+        e.offset != place->offset + frame_len)
         return -EUCLEAN;
     memcpy(ret_tag, p + 8, PACK_TAG_LEN);
     *ret_entry = e;

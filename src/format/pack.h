@@ -55,10 +55,14 @@ static inline size_t pack_frame_len(const struct chunk_entry *entry)
 size_t pack_encode_frame(const struct chunk_entry *entry, const uint8_t tag[PACK_TAG_LEN],
                          void *buf);
 
-/* The frame at `offset` of a pack of `file_len` bytes; `len` of them are in `buf`. -EUCLEAN: it is
- * none. The tag is not checked. */
-CAIRN_MUST_CHECK int pack_decode_frame(uint64_t pack, uint64_t file_len, uint64_t offset,
-                                       const void *buf, size_t len, struct chunk_entry *ret_entry,
+/* Where a frame is looked for: at `offset` of a pack of `file_len` bytes. */
+struct pack_frame_place {
+    uint64_t pack, file_len, offset;
+};
+/* Decodes the frame of which `len` bytes are in `buf`. -EUCLEAN: it is none. The tag is not
+ * checked. */
+CAIRN_MUST_CHECK int pack_decode_frame(const struct pack_frame_place *place, const void *buf,
+                                       size_t len, struct chunk_entry *ret_entry,
                                        uint8_t ret_tag[PACK_TAG_LEN]);
 
 void pack_encode_trailer(const struct pack_trailer *t, void *buf);

@@ -49,8 +49,9 @@ uint64_t upload_memory(const struct remote *remote)
 
 struct sending {
     struct upload *up;
-    uint64_t id, data_len;
-    uint8_t *buffer, *stored, *raw;
+    uint64_t id;
+    struct pack_buffer buffer;
+    uint8_t *stored, *raw;
     struct remote_window window; /* is_relocating */
     struct dense_work *dense;    /* NULL: chunks are sent as they are read */
     struct chunk_entry *entries;
@@ -92,17 +93,16 @@ static int send_pack(struct sending *s)
     char object[32];
     if (s->count == 0)
         return 0;
-    uint64_t len =
-        pack_finish(store->local.sb.history, s->id, s->buffer, s->data_len, s->entries, s->count);
+    uint64_t len = pack_finish(store->local.sb.history, s->id, &s->buffer, s->entries, s->count);
     pack_object_name(s->id, object);
     if (!remote_limit_wait(remote, len))
         return -ECANCELED;
-    TRY(put_until_done(remote, object, s->buffer, len));
+    TRY(put_until_done(remote, object, s->buffer.bytes, len));
     TRY(upload_wait_for_view_room(remote));
     TRY(view_remote_placed(store->local.view, s->id, len, s->entries, s->count));
     atomic_fetch_add(&remote->uploaded_total, len);
     mutex_lock(&remote->shared.lock);
-    remote->shared.target_bytes -= min_u64(remote->shared.target_bytes, s->data_len);
+    remote->shared.target_bytes -= min_u64(remote->shared.target_bytes, s->buffer.data_len);
     mutex_unlock(&remote->shared.lock);
     s->count = 0;
     return 0;
@@ -112,7 +112,7 @@ static void begin_pack(struct sending *s)
 {
     struct store *store = s->up->remote->store;
     s->id = packs_new_id(store->commit.packs);
-    s->data_len = pack_begin(store->local.sb.history, s->id, s->buffer);
+    pack_begin(store->local.sb.history, s->id, &s->buffer);
 }
 
 /* Before it is published as missing, it is looked for elsewhere; not for whole packs of them,
@@ -168,13 +168,13 @@ static int add_chunk(struct sending *s, struct chunk_entry *entry, const uint8_t
     struct iovec iov = {(void *)(uintptr_t)stored, entry->stored_len};
     int r = 0;
     if (s->count &&
-        (pack_end_with(s->data_len, entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
+        (pack_end_with(s->buffer.data_len, entry) > PACK_DATA_MAX || s->count == PACK_ENTRIES_MAX))
         r = send_pack(s);
     if (r < 0)
         return r;
     if (s->count == 0)
         begin_pack(s);
-    s->data_len = pack_place(&store->local, s->id, s->buffer, s->data_len, entry, &iov, 1);
+    pack_place(&store->local, s->id, &s->buffer, entry, &iov, 1);
     s->entries[s->count++] = *entry;
     count_chunk(s->up->remote, entry);
     return 0;
@@ -197,7 +197,7 @@ static int send_chunk(struct sending *s, const struct chunk_entry *pending)
 static int end_unit(struct sending *s)
 {
     check(!s->up->open || s == s->up->open);
-    bool ends = !s->up->is_relocating && s != s->up->open && s->data_len >= SMALL_PACK_LEN;
+    bool ends = !s->up->is_relocating && s != s->up->open && s->buffer.data_len >= SMALL_PACK_LEN;
     return ends && s->count ? send_pack(s) : 0;
 }
 
@@ -231,7 +231,7 @@ static struct sending *sending_new(struct upload *up)
 {
     struct sending *s = xcalloc(1, sizeof *s);
     s->up = up;
-    s->buffer = xmalloc_large(PACK_BUFFER_LEN);
+    s->buffer.bytes = xmalloc_large(PACK_BUFFER_LEN);
     s->stored = xmalloc(CHUNK_SIZE_MAX);
     s->raw = xmalloc(CHUNK_SIZE_MAX);
     s->window.bytes = up->is_relocating ? xmalloc(CHUNK_SIZE_MAX) : NULL;
@@ -243,7 +243,7 @@ static struct sending *sending_new(struct upload *up)
 
 static void sending_free(struct sending *s)
 {
-    free(s->buffer);
+    free(s->buffer.bytes);
     free(s->stored);
     free(s->raw);
     free(s->window.bytes);

@@ -41,8 +41,8 @@ static void decode_frame(const uint8_t *p, size_t size)
     uint8_t tag[PACK_TAG_LEN], again[PACK_FRAME_LEN_MAX];
     if (size < 64)
         return;
-    uint64_t offset = get_le64(p + 56) - get_le32(p + 4);
-    if (pack_decode_frame(9, 1 << 20, offset, p, size, &e, tag) < 0)
+    const struct pack_frame_place place = {9, 1 << 20, get_le64(p + 56) - get_le32(p + 4)};
+    if (pack_decode_frame(&place, p, size, &e, tag) < 0)
         return;
     size_t len = pack_encode_frame(&e, tag, again);
     check(len <= size && memcmp(again, p, len) == 0);

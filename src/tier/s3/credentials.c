@@ -67,14 +67,15 @@ void s3_credentials_close(struct s3_credential_source *source)
 int s3_source_environment(const struct s3_lookup *lookup, struct s3_credentials *ret_credentials,
                           char **ret_error)
 {
-    const char *key_id = s3_env("AWS_ACCESS_KEY_ID"), *secret = s3_env("AWS_SECRET_ACCESS_KEY");
-    if (lookup->profile_chosen || (!key_id && !secret))
+    const struct s3_credential_texts texts = {.key_id = s3_env("AWS_ACCESS_KEY_ID"),
+                                              .secret = s3_env("AWS_SECRET_ACCESS_KEY"),
+                                              .token = s3_env("AWS_SESSION_TOKEN")};
+    if (lookup->profile_chosen || (!texts.key_id && !texts.secret))
         return text_fail(ret_error, -ENOKEY, "no environment (AWS_ACCESS_KEY_ID is %s)",
                          lookup->profile_chosen ? "ignored because a profile is chosen"
                                                 : "not set");
-    return s3_credentials_make(key_id, secret, s3_env("AWS_SESSION_TOKEN"), NULL,
-                               "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", ret_credentials,
-                               ret_error);
+    return s3_credentials_make(&texts, "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                               ret_credentials, ret_error);
 }
 
 /* Asks all in turn; the first that has something decides. */

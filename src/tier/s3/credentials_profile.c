@@ -99,13 +99,14 @@ static int by_role(const struct s3_lookup *lookup, const char *name, const char 
 static int by_own_keys(const struct s3_profiles *p, const char *name,
                        struct s3_credentials *ret_credentials, char **ret_error)
 {
-    const char *key_id = s3_profiles_get(p, name, "aws_access_key_id");
-    const char *secret = s3_profiles_get(p, name, "aws_secret_access_key");
+    const struct s3_credential_texts texts = {
+        .key_id = s3_profiles_get(p, name, "aws_access_key_id"),
+        .secret = s3_profiles_get(p, name, "aws_secret_access_key"),
+        .token = s3_profiles_get(p, name, "aws_session_token")};
     const char *command = s3_profiles_get(p, name, "credential_process");
-    if (key_id || secret) {
+    if (texts.key_id || texts.secret) {
         _cleanup_free_ char *what = xasprintf("profile \"%s\"", name);
-        return s3_credentials_make(key_id, secret, s3_profiles_get(p, name, "aws_session_token"),
-                                   NULL, what, ret_credentials, ret_error);
+        return s3_credentials_make(&texts, what, ret_credentials, ret_error);
     }
     if (command)
         return s3_source_process(name, command, ret_credentials, ret_error);

@@ -172,24 +172,23 @@ int s3_time_parse(const char *text, int64_t *ret_ns)
     return 0;
 }
 
-int s3_credentials_make(const char *key_id, const char *secret, const char *token,
-                        const char *expires, const char *what,
+int s3_credentials_make(const struct s3_credential_texts *from, const char *what,
                         struct s3_credentials *ret_credentials, char **ret_error)
 {
     int64_t expires_ns = 0;
-    token = token && *token ? token : NULL;
-    if (!s3_secret_is_plain(key_id))
+    const char *token = from->token && *from->token ? from->token : NULL;
+    if (!s3_secret_is_plain(from->key_id))
         return text_fail(ret_error, -EINVAL, "%s: the access key id is missing or not plain text",
                          what);
-    if (!s3_secret_is_plain(secret))
+    if (!s3_secret_is_plain(from->secret))
         return text_fail(ret_error, -EINVAL,
                          "%s: the secret access key is missing or not plain text", what);
     if (token && !s3_secret_is_plain(token))
         return text_fail(ret_error, -EINVAL, "%s: the session token is not plain text", what);
-    if (expires && s3_time_parse(expires, &expires_ns) < 0)
+    if (from->expires && s3_time_parse(from->expires, &expires_ns) < 0)
         return text_fail(ret_error, -EINVAL, "%s: invalid expiry time", what);
-    *ret_credentials = (struct s3_credentials){.key_id = xstrdup(key_id),
-                                               .secret = xstrdup(secret),
+    *ret_credentials = (struct s3_credentials){.key_id = xstrdup(from->key_id),
+                                               .secret = xstrdup(from->secret),
                                                .token = token ? xstrdup(token) : NULL,
                                                .expires_ns = expires_ns};
     return 0;
@@ -229,10 +228,11 @@ static int from_json(const cJSON *object, const char *token_name, const char *wh
         excerpt_of(message ? message : code, line);
         return text_fail(ret_error, -EACCES, "%s: refused: %s", what, line);
     }
-    return s3_credentials_make(json_member(object, "AccessKeyId"),
-                               json_member(object, "SecretAccessKey"),
-                               json_member(object, token_name), json_member(object, "Expiration"),
-                               what, ret_credentials, ret_error);
+    const struct s3_credential_texts texts = {.key_id = json_member(object, "AccessKeyId"),
+                                              .secret = json_member(object, "SecretAccessKey"),
+                                              .token = json_member(object, token_name),
+                                              .expires = json_member(object, "Expiration")};
+    return s3_credentials_make(&texts, what, ret_credentials, ret_error);
 }
 
 int s3_credentials_parse(const char *text, size_t len, const char *token_name, const char *what,

@@ -76,10 +76,13 @@ void s3_response_wipe(struct http_response *response);
 int s3_source_refused(const struct http_response *response, const char *what, const char *why,
                       char **ret_error);
 
-/* Copies what makes credentials; -EINVAL where a part lacks or is no plain text. `token` and
- * `expires` (ISO 8601) may be NULL. */
-CAIRN_MUST_CHECK int s3_credentials_make(const char *key_id, const char *secret, const char *token,
-                                         const char *expires, const char *what,
+/* Credentials as a source has them, borrowed. */
+struct s3_credential_texts {
+    const char *key_id, *secret;
+    const char *token, *expires; /* NULL: none; ISO 8601 */
+};
+/* Copies them; -EINVAL where a part lacks or is no plain text. `what` begins the message. */
+CAIRN_MUST_CHECK int s3_credentials_make(const struct s3_credential_texts *from, const char *what,
                                          struct s3_credentials *ret_credentials, char **ret_error);
 void s3_credentials_copy(const struct s3_credentials *from, struct s3_credentials *ret_credentials);
 

@@ -83,8 +83,9 @@ static int read_sts_answer(const struct http_response *response, const char *wha
     char *const *parts = a.parts;
     int r;
     if (response->status == 200) {
-        r = s3_credentials_make(parts[PART_KEY_ID], parts[PART_SECRET], parts[PART_TOKEN],
-                                parts[PART_EXPIRES], what, ret_credentials, ret_error);
+        const struct s3_credential_texts texts = {parts[PART_KEY_ID], parts[PART_SECRET],
+                                                  parts[PART_TOKEN], parts[PART_EXPIRES]};
+        r = s3_credentials_make(&texts, what, ret_credentials, ret_error);
     } else {
         _cleanup_free_ char *why = parts[PART_CODE]
                                        ? xasprintf("%s: %s", parts[PART_CODE],

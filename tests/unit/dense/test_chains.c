@@ -75,8 +75,8 @@ static void place(unsigned chunk, enum chunk_encoding encoding, unsigned base)
 static unsigned find(unsigned chunk, unsigned partner, enum chain_form form, struct chain_base *ret)
 {
     struct chunk_name name = name_of(chunk), other = name_of(partner);
-    assert_i64(
-        chains_find_base(chains, fixture.store->local.view, &name, &other, RAW_LEN, form, ret), 0);
+    const struct chain_place where = {&name, &other, RAW_LEN, form};
+    assert_i64(chains_find_base(chains, fixture.store->local.view, &where, ret), 0);
     return ret->depth ? number_of(&ret->name) : 0;
 }
 
@@ -255,9 +255,8 @@ Test(chains, dead_bases_are_no_longer_than_what_they_are_kept_for)
     place(2, ENCODING_DX, 1);
     place(3, ENCODING_DX, 2);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        assert_i64(chains_find_base(chains, fixture.store->local.view, &name, &partner,
-                                    cases[i].raw_len, FORM_CHAIN, &base),
-                   0);
+        const struct chain_place where = {&name, &partner, cases[i].raw_len, FORM_CHAIN};
+        assert_i64(chains_find_base(chains, fixture.store->local.view, &where, &base), 0);
         expect_u64(base.depth ? number_of(&base.name) : 0, cases[i].base, "case %zu", i);
         expect_u64(base.is_dead, cases[i].base != 0);
     }

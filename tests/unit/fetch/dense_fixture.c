@@ -129,8 +129,8 @@ static int add_extent(const struct view_extent *part, void *arg)
 static struct chunk_list chunks_of(const char *name)
 {
     struct chunk_list list = {.count = 0};
-    assert_i64(view_extents(fixture.store->local.view, fixture_lookup(&fixture, name), 0,
-                            INT64_MAX, add_extent, &list),
+    assert_i64(view_extents(fixture.store->local.view, fixture_lookup(&fixture, name), 0, INT64_MAX,
+                            add_extent, &list),
                0);
     return list;
 }
@@ -148,8 +148,9 @@ struct placing {
     const char *name, *base;
     unsigned depth;
     struct chunk_list chunks, bases;
-    uint8_t *bytes, *base_bytes, *buffer, *stored;
-    uint64_t length, base_length, id, data_len;
+    uint8_t *bytes, *base_bytes, *stored;
+    struct pack_buffer buffer;
+    uint64_t length, base_length, id;
     struct chunk_entry entries[CHUNKS_MAX];
     uint32_t count;
 };
@@ -161,10 +162,10 @@ static void begin(struct placing *p, const char *name, const char *base, unsigne
     p->bases = chunks_of(base);
     p->bytes = bytes_of(name, &p->length);
     p->base_bytes = bytes_of(base, &p->base_length);
-    p->buffer = xmalloc_large(PACK_BUFFER_LEN);
+    p->buffer.bytes = xmalloc_large(PACK_BUFFER_LEN);
     p->stored = xmalloc(CHUNK_SIZE_MAX);
     p->id = packs_new_id(store_commit(fixture.store)->packs);
-    p->data_len = pack_begin(fixture.store->local.sb.history, p->id, p->buffer);
+    pack_begin(fixture.store->local.sb.history, p->id, &p->buffer);
 }
 
 static void add(struct placing *p, struct chunk_entry entry, size_t stored_len)
@@ -172,8 +173,8 @@ static void add(struct placing *p, struct chunk_entry entry, size_t stored_len)
     cr_assert_gt(stored_len, 0);
     entry.stored_len = (uint32_t)stored_len;
     entry.depth = (uint8_t)p->depth;
-    p->data_len = pack_place(store_commit(fixture.store)->local, p->id, p->buffer, p->data_len,
-                             &entry, &(struct iovec){p->stored, stored_len}, 1);
+    pack_place(store_commit(fixture.store)->local, p->id, &p->buffer, &entry,
+               &(struct iovec){p->stored, stored_len}, 1);
     p->entries[p->count++] = entry;
 }
 
@@ -183,13 +184,12 @@ static uint64_t end(struct placing *p)
     struct tier *tier = remote_tier(store->remote);
     char object[32];
     pack_object_name(p->id, object);
-    uint64_t len =
-        pack_finish(store->local.sb.history, p->id, p->buffer, p->data_len, p->entries, p->count);
-    assert_i64(tier->ops->put(tier, object, p->buffer, len), 0);
+    uint64_t len = pack_finish(store->local.sb.history, p->id, &p->buffer, p->entries, p->count);
+    assert_i64(tier->ops->put(tier, object, p->buffer.bytes, len), 0);
     assert_i64(view_remote_placed(store->local.view, p->id, len, p->entries, p->count), 0);
     free(p->bytes);
     free(p->base_bytes);
-    free(p->buffer);
+    free(p->buffer.bytes);
     free(p->stored);
     return p->id;
 }

@@ -240,8 +240,8 @@ Test(golden, pack)
         e->offset = at + pack_frame_len(e);
         (void)pack_encode_frame(e, tag, buf + at);
         memset(buf + e->offset, 'a' + (int)i, e->stored_len);
-        assert_i64(
-            pack_decode_frame(t.pack, sizeof buf, at, buf + at, sizeof buf - at, &found, tag), 0);
+        const struct pack_frame_place place = {t.pack, sizeof buf, at};
+        assert_i64(pack_decode_frame(&place, buf + at, sizeof buf - at, &found, tag), 0);
         at = align_up(e->offset + e->stored_len, PACK_FRAME_ALIGN);
     }
     t.index_offset = at;

@@ -213,17 +213,17 @@ Test(pack, frames_round_trip)
         const uint8_t *made = (const uint8_t *)"a tag of 24 bytes, made.";
         size_t len = pack_frame_len(&in);
         in.offset = 64 + len;
+        const struct pack_frame_place place = {9, 1 << 20, 64}, wrong = {9, 1 << 20, 72},
+                                      beyond = {9, in.offset + in.stored_len - 1, 64};
         assert_u64(pack_encode_frame(&in, made, buf), len);
-        assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), 0);
+        assert_i64(pack_decode_frame(&place, buf, len, &out, tag), 0);
         cr_assert_arr_eq(tag, made, sizeof tag);
         cr_assert(chunk_name_equal(&in.name, &out.name) && out.offset == in.offset &&
                   out.pack == 9 && out.ref_count == refs);
-        assert_i64(pack_decode_frame(9, 1 << 20, 72, buf, len, &out, tag), -EUCLEAN,
-                   "not where it says");
-        assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len - 1, &out, tag), -EUCLEAN);
-        assert_i64(pack_decode_frame(9, in.offset + in.stored_len - 1, 64, buf, len, &out, tag),
-                   -EUCLEAN, "beyond the file");
+        assert_i64(pack_decode_frame(&wrong, buf, len, &out, tag), -EUCLEAN, "not where it says");
+        assert_i64(pack_decode_frame(&place, buf, len - 1, &out, tag), -EUCLEAN);
+        assert_i64(pack_decode_frame(&beyond, buf, len, &out, tag), -EUCLEAN, "beyond the file");
         buf[0] ^= 1;
-        assert_i64(pack_decode_frame(9, 1 << 20, 64, buf, len, &out, tag), -EUCLEAN);
+        assert_i64(pack_decode_frame(&place, buf, len, &out, tag), -EUCLEAN);
     }
 }
