@@ -100,11 +100,12 @@ static uint32_t pack_entries(uint64_t first, uint64_t pack, bool differences,
 }
 
 static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                      void *fn_arg, void *arg)
+                      void *fn_arg, bool *ret_was_made, void *arg)
 {
     struct chunk_entry entries[PACK_CHUNKS];
     int r = 0;
     (void)arg;
+    *ret_was_made = false;
     uint64_t number = (pack & 0xffffff) - 1;
     uint32_t count = pack_entries(number * PACK_CHUNKS, pack, false, entries);
     for (uint32_t i = 0; i < count && r == 0; i++)

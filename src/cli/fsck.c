@@ -41,17 +41,18 @@ static int check_directory(const char *store, cJSON *json)
 
 static int repair_store(const char *store, cJSON *json)
 {
-    int r = service_repair(store, print_finding, json);
+    bool truncated;
+    int r = service_repair(store, print_finding, json, &truncated);
     if (r < 0) {
         complain("fsck", "cannot repair %s: %s", store, strerror(-r));
         return FSCK_OPERATIONAL;
     }
     if (json)
-        (void)cJSON_AddBoolToObject(json, "repaired", r > 0);
-    else if (r == 0)
+        (void)cJSON_AddBoolToObject(json, "repaired", truncated);
+    else if (!truncated)
         text_print(stdout, "%s: the journal is whole; nothing was truncated", store);
     int code = check_directory(store, json);
-    return code == FSCK_CLEAN && r > 0 ? FSCK_REPAIRED : code;
+    return code == FSCK_CLEAN && truncated ? FSCK_REPAIRED : code;
 }
 
 static cJSON *fsck_json(const char *store)

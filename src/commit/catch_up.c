@@ -16,21 +16,21 @@ static int give_written(const struct new_pack *pack,
 }
 
 int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                      void *fn_arg, void *arg)
+                      void *fn_arg, bool *ret_was_made, void *arg)
 {
     struct commit *commit = arg;
+    *ret_was_made = false;
     const struct new_pack *written = packs_find_written(commit->packs, pack);
     if (written)
         return give_written(written, fn, fn_arg);
-    bool was_made;
-    int r = packs_recover_index(commit->packs, pack, fn, fn_arg, &was_made);
+    int r = packs_recover_index(commit->packs, pack, fn, fn_arg, ret_was_made);
     if (r == -EBADMSG || r == -EUCLEAN || r == -EIO) {
         log_error("pack %016llx: neither its index nor its chunks can be told apart; it is kept; "
                   "'cairn scrub' brings what the remote has",
                   (unsigned long long)pack);
         return -ENOENT;
     }
-    return r < 0 ? r : was_made; /* as struct view_batch says */
+    return r;
 }
 
 struct catching_up {

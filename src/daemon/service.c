@@ -114,8 +114,11 @@ static const struct front_adopted *adopted_of(const struct service *service)
     return holder_link && holder_link->is_adopting ? &holder_link->adopted : NULL;
 }
 
-static int service_try_to_open(struct service *service, struct service_error *error)
+/* *ret_again: see store_open(). */
+static int service_try_to_open(struct service *service, bool *ret_again,
+                               struct service_error *error)
 {
+    *ret_again = false;
     const struct mount_options *o = service->options;
     struct store_options options = {.path = service->store_path,
                                     .stage_dir = o->stage_dir,
@@ -130,8 +133,8 @@ static int service_try_to_open(struct service *service, struct service_error *er
                                     .adopting = service_is_adopting(service)};
     TRY(remote_side_open(service, &options.remote, error));
     _cleanup_free_ char *text = NULL;
-    int r = store_open(&options, &service->store, &text);
-    if (r == -ERESTART)
+    int r = store_open(&options, &service->store, ret_again, &text);
+    if (*ret_again)
         return r;
     if (r < 0 && text)
         return service_fail(error, MOUNT_FAILED, -EINVAL, "%s", text);
@@ -148,10 +151,11 @@ static int service_try_to_open(struct service *service, struct service_error *er
 
 static int service_open_store(struct service *service, struct service_error *error)
 {
-    int r = service_try_to_open(service, error);
-    if (r == -ERESTART)
-        r = service_try_to_open(service, error);
-    if (r == -ERESTART)
+    bool again;
+    int r = service_try_to_open(service, &again, error);
+    if (again)
+        r = service_try_to_open(service, &again, error);
+    if (again)
         r = service_fail(error, MOUNT_FAILED, -EINVAL,
                          "the view of %s is damaged, and cannot be made anew; see the log, and "
                          "look at that disk",

@@ -116,11 +116,11 @@ CAIRN_MUST_CHECK int service_fsck(const char *store,
                                   void (*report)(const char *line, bool is_problem, void *arg),
                                   void *arg);
 
-/* Truncates the journal of such a store where it is damaged, and keeps the removed part. 1: it
- * did; 0: there was nothing to truncate; or -errno. */
+/* Truncates the journal of such a store where it is damaged, and keeps the removed part.
+ * *ret_truncated: false if there was nothing to truncate. */
 CAIRN_MUST_CHECK int service_repair(const char *store,
                                     void (*report)(const char *line, bool is_problem, void *arg),
-                                    void *arg);
+                                    void *arg, bool *ret_truncated);
 
 /* The part of the status object that can be told without a mount. Caller frees with
  * cJSON_Delete(). */

@@ -150,9 +150,9 @@ int service_fsck(const char *store, void (*report)(const char *line, bool is_pro
 }
 
 int service_repair(const char *store, void (*report)(const char *line, bool is_problem, void *arg),
-                   void *arg)
+                   void *arg, bool *ret_truncated)
 {
-    return store_repair(store, report, arg);
+    return store_repair(store, report, arg, ret_truncated);
 }
 
 int service_left_stage(const char *store, char **ret_stage)

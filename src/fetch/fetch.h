@@ -7,7 +7,7 @@
 
 /* The reach of a read. */
 enum store_reach {
-    STORE_REACH_LOCAL,  /* NVMe; -EREMOTE: some of it would have to come from the remote */
+    STORE_REACH_LOCAL,  /* NVMe */
     STORE_REACH_REMOTE, /* and the remote: may take as long as that is patient */
 };
 
@@ -37,11 +37,19 @@ struct store_read_request {
  * calls `reply` once: before it returns, if all is in memory; else in a thread that may wait for
  * NVMe or the remote, possibly before it returns. Does no I/O itself but RocksDB's. */
 void store_start_read(struct store *store, const struct store_read_request *request);
-/* The same into `buf`, in this thread: exactly `length` bytes, with zeros past the end. *ret_good:
- * bytes that are good from the start, if the result is an error; -EREMOTE: it would go further than
- * `reach`. Blocks. */
-CAIRN_MUST_CHECK int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf,
-                                size_t length, enum store_reach reach, size_t *ret_good);
+/* The same into `buf`, in this thread: exactly `length` bytes, with zeros past the end. Blocks. */
+struct store_read {
+    uint64_t ino, offset;
+    void *buf;
+    size_t length;
+    enum store_reach reach;
+};
+struct store_read_end {
+    size_t good; /* bytes that are good from the start: fewer with an error, or beyond reach */
+    bool is_beyond_reach; /* the rest was not read: it would have to come from further away */
+};
+CAIRN_MUST_CHECK int store_read(struct store *store, const struct store_read *how,
+                                struct store_read_end *ret);
 /* Returns when no read is under way. No caller starts new ones. */
 void store_end_reads(struct store *store);
 /* The zeros with which holes are answered: into the page tables, as stage_map_parts(). */

@@ -445,19 +445,21 @@ void store_start_read(struct store *store, const struct store_read_request *want
     plan_look_done(store, &look);
 }
 
-int store_read(struct store *store, uint64_t ino, uint64_t offset, void *buf, size_t length,
-               enum store_reach reach, size_t *ret_good)
+int store_read(struct store *store, const struct store_read *how, struct store_read_end *ret)
 {
-    struct store_read_request want = {.ino = ino, .offset = offset, .length = length};
+    const struct store_read_request want = {
+        .ino = how->ino, .offset = how->offset, .length = how->length};
     struct plan *plan = plan_new(store, &want);
     packs_note_reading(store->commit.packs);
-    plan->may = reach == STORE_REACH_REMOTE ? WAIT_REMOTE : WAIT_NVME;
-    plan->buffer = buf;
-    int r = plan_step(plan) == PLAN_IS_ANSWERED ? plan->error : -EREMOTE;
-    *ret_good = r == -EREMOTE ? plan->at : plan->length;
-    if (r == 0) { /* past the end of the file */
-        memset((uint8_t *)buf + plan->length, 0, length - plan->length);
-        *ret_good = length;
+    plan->may = how->reach == STORE_REACH_REMOTE ? WAIT_REMOTE : WAIT_NVME;
+    plan->buffer = how->buf;
+    bool is_answered = plan_step(plan) == PLAN_IS_ANSWERED;
+    int r = is_answered ? plan->error : 0;
+    *ret = (struct store_read_end){.good = is_answered ? plan->length : plan->at,
+                                   .is_beyond_reach = !is_answered};
+    if (is_answered && r == 0) { /* past the end of the file */
+        memset((uint8_t *)how->buf + plan->length, 0, how->length - plan->length);
+        ret->good = how->length;
     }
     plan_done(plan);
     return r;

@@ -208,12 +208,19 @@ static uint64_t target_offset(const struct copying *copy, uint64_t from)
 static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_t from, void *buf,
                        size_t length)
 {
-    size_t good;
-    if (!bytes)
-        return store_read(copy->fs->store, copy->how->from, from, buf, length, STORE_REACH_LOCAL,
-                          &good);
-    memcpy(buf, bytes, length);
-    return 0;
+    const struct store_read how = {.ino = copy->how->from,
+                                   .offset = from,
+                                   .buf = buf,
+                                   .length = length,
+                                   .reach = STORE_REACH_LOCAL};
+    struct store_read_end end;
+    if (bytes) {
+        memcpy(buf, bytes, length);
+        return 0;
+    }
+    TRY(store_read(copy->fs->store, &how, &end));
+    /* From the remote it would take long in this thread: the kernel reads and writes it instead. */
+    return end.is_beyond_reach ? -EXDEV : 0;
 }
 
 /* Large content goes into a slab of its own, without a lock, as if it had been received into it. */
@@ -378,7 +385,5 @@ ssize_t fs_copy(struct fs *fs, const struct fs_copy *how, const struct fs_caller
     }
     if (copy.done > 0)
         fs_accessed(fs, how->from);
-    if (r == -EREMOTE)
-        r = -EXDEV; /* it would take long in this thread: the kernel reads and writes it instead */
     return copy.done > 0 ? (ssize_t)copy.done : r;
 }

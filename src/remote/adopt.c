@@ -85,17 +85,18 @@ static int count_entry(const struct chunk_entry *entry, void *arg)
 }
 
 typedef int pack_index_fn(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                          void *fn_arg, void *arg);
+                          void *fn_arg, bool *ret_was_made, void *arg);
 
 /* Its file may be there still: the power may have gone between the batch that drops it and the
  * removal. */
 static int index_of_dropped(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                            void *fn_arg, void *arg)
+                            void *fn_arg, bool *ret_was_made, void *arg)
 {
     (void)pack;
     (void)fn;
     (void)fn_arg;
     (void)arg;
+    *ret_was_made = false;
     return -ENOENT;
 }
 

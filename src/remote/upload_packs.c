@@ -133,13 +133,15 @@ static void count_chunk(struct remote *remote, const struct chunk_entry *entry)
     atomic_fetch_add(&remote->encoded.stored_bytes[entry->encoding], entry->stored_len);
 }
 
-/* *entry gets how it is stored, s->stored and s->raw its bytes. 1: there is nothing to send. */
+/* *entry gets how it is stored, s->stored and s->raw its bytes. *ret_skipped: it cannot be read,
+ * and is passed over. */
 static int read_chunk(struct sending *s, const struct chunk_entry *pending,
-                      struct chunk_entry *entry)
+                      struct chunk_entry *entry, bool *ret_skipped)
 {
     struct store *store = s->up->remote->store;
     bool is_relocating = s->up->is_relocating;
     *entry = *pending;
+    *ret_skipped = false;
     int r = is_relocating ? upload_read_again(store, entry, s->stored, s->raw, &s->window)
                           : upload_read_chunk(store, entry, s->stored, s->raw);
     if (r < 0 && is_final(r) && rescue_pending(s, pending, entry)) {
@@ -148,6 +150,7 @@ static int read_chunk(struct sending *s, const struct chunk_entry *pending,
     }
     if (r == 0 || r == -ECANCELED || (is_relocating ? !is_final(r) : may_pass(r)))
         return r;
+    *ret_skipped = true;
     /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
      * read as EIO there as here. */
     if (is_relocating)
@@ -159,7 +162,7 @@ static int read_chunk(struct sending *s, const struct chunk_entry *pending,
             "a chunk cannot be read from NVMe (%s): its bytes will be missing in the remote",
             strerror(-r));
     }
-    return 1;
+    return 0;
 }
 
 static int add_chunk(struct sending *s, struct chunk_entry *entry, const uint8_t *stored)
@@ -183,9 +186,10 @@ static int add_chunk(struct sending *s, struct chunk_entry *entry, const uint8_t
 static int send_chunk(struct sending *s, const struct chunk_entry *pending)
 {
     struct chunk_entry entry;
-    int r = read_chunk(s, pending, &entry);
-    if (r != 0)
-        return r < 0 ? r : 0;
+    bool is_skipped;
+    TRY(read_chunk(s, pending, &entry, &is_skipped));
+    if (is_skipped)
+        return 0;
     const struct dense_pack pack = {s->entries, s->count};
     const uint8_t *dense =
         s->dense ? dense_encode(s->dense, s->up->phase, pack, &entry, s->raw) : NULL;

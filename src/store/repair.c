@@ -157,8 +157,7 @@ static int truncate_journal(struct repair *rep)
     return 0;
 }
 
-/* 1: something was truncated. */
-static int repair_journal(struct repair *rep, char **ret_text)
+static int repair_journal(struct repair *rep, bool *ret_truncated, char **ret_text)
 {
     int r = recover_view(rep->store, ret_text);
     rep->damage = journal_found(rep->store->commit.journal).damage;
@@ -168,21 +167,23 @@ static int repair_journal(struct repair *rep, char **ret_text)
     *ret_text = NULL;
     r = truncate_journal(rep);
     vector_free(&rep->later);
+    *ret_truncated = r == 0;
     if (r < 0)
         *ret_text = xasprintf("%s: the journal cannot be truncated: %s", rep->store->local.path,
                               strerror(-r));
-    return r < 0 ? r : 1;
+    return r;
 }
 
 int store_repair(const char *path, void (*report)(const char *line, bool is_problem, void *arg),
-                 void *arg)
+                 void *arg, bool *ret_truncated)
 {
     struct store_options options = {.path = path, .writeback_threads = 1};
     struct repair rep = {.report = report, .arg = arg};
     char *text = NULL;
+    *ret_truncated = false;
     int r = store_open_bare(&options, &rep.store, &text);
     if (r == 0) {
-        r = repair_journal(&rep, &text);
+        r = repair_journal(&rep, ret_truncated, &text);
         store_discard(rep.store);
     }
     if (text)

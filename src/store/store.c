@@ -190,18 +190,20 @@ static int open_to_write(struct store *store, char **ret_text)
     return store->remote ? remote_hold(store->remote, ret_text) : 0;
 }
 
-int store_open(const struct store_options *options, struct store **ret, char **ret_text)
+int store_open(const struct store_options *options, struct store **ret, bool *ret_again,
+               char **ret_text)
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
     remote_watch_start(store->remote);
     int r = open_to_write(store, ret_text);
     remote_watch_end(store->remote);
-    if (store_must_open_again(store)) {
+    *ret_again = store_must_open_again(store);
+    if (*ret_again) {
         log_warn("the view is damaged: opening the store again, with a new one");
         free(*ret_text);
         *ret_text = NULL;
-        r = -ERESTART;
+        r = -EUCLEAN;
     }
     if (r < 0) {
         store_free(store, false);

@@ -21,10 +21,10 @@
 #include "remote/remote.h"
 
 /* Opens or makes the store and recovers. On failure *ret_text says in one line what is wrong and
- * what to do (caller frees). -ERESTART: its view is damaged; the next call, with another
- * options->remote.tier, makes it anew. The caller holds STORE/lock. */
+ * what to do (caller frees). *ret_again: it failed because its view is damaged; the next call, with
+ * another options->remote.tier, makes it anew. The caller holds STORE/lock. */
 CAIRN_MUST_CHECK int store_open(const struct store_options *options, struct store **ret,
-                                char **ret_text);
+                                bool *ret_again, char **ret_text);
 
 /* Starts the background. `room` is called when a request that got -EAGAIN may succeed: in any
  * thread, perhaps under locks, so it may take leaf locks only. */
@@ -140,11 +140,11 @@ void store_await_view(struct store *store, int64_t until_ns);
 CAIRN_MUST_CHECK int store_fsck(const char *path,
                                 void (*report)(const char *line, bool is_problem, void *arg),
                                 void *arg);
-/* Offline: truncates the journal where it is damaged, and sets aside in STORE/lost+found what comes
- * behind. 1: it did; 0: there is nothing to truncate. Reports what it did. */
+/* Offline: truncates the journal where it is damaged, and sets aside in STORE/lost+found the rest
+ * of it. Reports what it did. *ret_truncated: false if there was nothing to truncate. */
 CAIRN_MUST_CHECK int store_repair(const char *path,
                                   void (*report)(const char *line, bool is_problem, void *arg),
-                                  void *arg);
+                                  void *arg, bool *ret_truncated);
 /* Offline: a status without recovering. */
 CAIRN_MUST_CHECK int store_peek(const char *path, struct store_status *ret);
 /* Offline: durable changes that no published head has. */

@@ -195,9 +195,10 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
     txn->state.pack_bytes += rec->length;
     struct index_walk walk = {.txn = txn, .pack = rec->pack};
     check(batch->pack_index != NULL);
-    r = batch->pack_index(rec->pack, index_entry, &walk, batch->arg);
+    bool was_made = false;
+    r = batch->pack_index(rec->pack, index_entry, &walk, &was_made, batch->arg);
     bool is_gone = r == -ENOENT && walk.count == 0;
-    if (r == 0 && walk.count != rec->count)
+    if (r == 0 && !was_made && walk.count != rec->count)
         return txn_damage(txn, "the pack's index has another number of chunks");
     if (r < 0 && !is_gone)
         return r;

@@ -118,10 +118,10 @@ static int follow_plain(struct view_follow *f, const struct run_row *row)
 
 static int follow_chunk(struct view_follow *f, const struct run_row *row)
 {
-    int r = report_chunk(&f->report, &f->txn, row);
-    if (r > 0)
-        f->bytes += sizeof(struct chunk_row);
-    return r;
+    bool differs;
+    TRY(report_chunk(&f->report, &f->txn, row, &differs));
+    f->bytes += differs ? sizeof(struct chunk_row) : 0;
+    return 0;
 }
 
 static int follow_run_row(struct view_follow *f, const struct run_row *row)

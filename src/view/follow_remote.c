@@ -25,9 +25,11 @@ static bool same_remote_place(const struct chunk_entry *a, const struct chunk_en
            same_refs(a, b);
 }
 
-int report_chunk(struct remote_report *report, struct txn *txn, const struct run_row *row)
+int report_chunk(struct remote_report *report, struct txn *txn, const struct run_row *row,
+                 bool *ret_differs)
 {
     struct chunk_row now = {0}, local, remote;
+    *ret_differs = false;
     TRY(row->value ? row_read_chunk(row, &now) : row_chunk_name(row, &now.entry.name));
     int r = look_known_chunk(&txn->look, KEY_CHUNK, &now.entry.name, &local);
     if (r == 0 && row->value && local.refs == 0)
@@ -37,7 +39,8 @@ int report_chunk(struct remote_report *report, struct txn *txn, const struct run
     if (r < 0 || (local.refs == now.refs && same_remote_place(&remote.entry, &now.entry)))
         return r;
     vector_add(&report->chunks, now);
-    return 1;
+    *ret_differs = true;
+    return 0;
 }
 
 int report_pack(struct remote_report *report, const struct run_row *row)

@@ -18,9 +18,9 @@ struct remote_report {
     VECTOR(struct pack_report) packs; /* by number */
 };
 
-/* A row of a chunk. 1: it differs from the rows of the view; 0: it does not. */
+/* A row of a chunk. *ret_differs: from the rows of the view. */
 CAIRN_MUST_CHECK int report_chunk(struct remote_report *report, struct txn *txn,
-                                  const struct run_row *row);
+                                  const struct run_row *row, bool *ret_differs);
 CAIRN_MUST_CHECK int report_pack(struct remote_report *report, const struct run_row *row);
 /* All rows came, and `is_whole`: they are all that the head has. `snap` is of before. */
 CAIRN_MUST_CHECK int report_apply(struct remote_report *report, struct txn *txn,

@@ -180,15 +180,15 @@ CAIRN_MUST_CHECK int view_orphans(struct view *view, int (*fn)(uint64_t ino, voi
 /* One batch to apply. `records` are the encoded records of a durable batch, in order. `pack_index`
  * is asked for the index of each PACK record's pack: it calls `fn` for every chunk entry of the
  * pack, and returns 0, or -ENOENT when the pack's file no longer exists because a later batch drops
- * it (then the PACK record only is noted, its chunks have no place), or 1 when the index was made
- * again from the readable parts of the pack: then it may lack some. */
+ * it (then the PACK record only is noted, its chunks have no place). *ret_was_made: the index was
+ * made again from the readable parts of the pack, so it may lack some. */
 struct view_batch {
     const void *records;
     size_t records_len;
     uint64_t cut_seq;
     uint8_t chain[32];
     int (*pack_index)(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                      void *fn_arg, void *arg);
+                      void *fn_arg, bool *ret_was_made, void *arg);
     void *arg;
 };
 

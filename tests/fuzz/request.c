@@ -42,6 +42,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc, (void)argv;
     struct service_error error = {0};
     char *text = NULL;
+    bool again;
     make_directory(false, root);
     make_directory(true, shm);
     log_set_level(LOG_LEVEL_ERROR);
@@ -60,7 +61,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
                                 .writeback_threads = 1};
     remote_side_init(&service);
     check(remote_side_open(&service, &how.remote, &error) == 0);
-    check(store_open(&how, &service.store, &text) == 0 &&
+    check(store_open(&how, &service.store, &again, &text) == 0 &&
           store_start(service.store, on_room, NULL) == 0);
     service.commit = store_commit(service.store);
     service.fs = fs_new(service.store, FS_FSYNC_NVME);

@@ -90,7 +90,8 @@ static void find_dirs(struct fixture *fixture)
 void fixture_open(struct fixture *fixture)
 {
     char *text = NULL;
-    int r = store_open(&fixture->options, &fixture->store, &text);
+    bool again;
+    int r = store_open(&fixture->options, &fixture->store, &again, &text);
     expect(fixture, r == 0, "opening: %s: %s", strerror(-r), text ? text : "");
     free(text);
     r = store_start(fixture->store, on_room, fixture);

@@ -135,11 +135,10 @@ struct warm_status run_job(const char *name, bool evicts)
     return await_job(start_job(name, evicts));
 }
 
-int try_read(uint64_t ino, enum store_reach reach)
+int try_read(uint64_t ino)
 {
     uint8_t buf[4096];
-    size_t good;
-    return store_read(fixture.store, ino, 0, buf, sizeof buf, reach, &good);
+    return fixture_try_read(&fixture, ino, 0, buf, sizeof buf);
 }
 
 static void note(const char *path, const char *what, void *arg)

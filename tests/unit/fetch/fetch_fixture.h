@@ -33,6 +33,6 @@ struct warm_status look_at_job(uint64_t job);
 struct warm_status await_job(uint64_t job);
 struct warm_status run_job(const char *name, bool evicts);
 /* The first bytes of the file; 0, or the error. */
-int try_read(uint64_t ino, enum store_reach reach);
+int try_read(uint64_t ino);
 /* What is said of the last file that has damage; "": none. */
 const char *damage_found(void);

@@ -89,7 +89,7 @@ Test(pull, without_the_remote_it_says_where_it_is)
     fixture_put(&fixture, "big", 1, 3 * MIB);
     move_node();
     open_store(false);
-    assert_i64(try_read(fixture_lookup(&fixture, "big"), STORE_REACH_REMOTE), -EIO);
+    assert_i64(try_read(fixture_lookup(&fixture, "big")), -EIO);
     cr_assert_not_null(strstr(damage_found(), "in the remote only"), "%s", damage_found());
 }
 
@@ -99,7 +99,7 @@ Test(pull, error_of_the_remote_is_no_damage)
     move_node();
     struct remote_status s;
     atomic_store(&get_error, -ETIMEDOUT);
-    assert_i64(try_read(fixture_lookup(&fixture, "big"), STORE_REACH_REMOTE), -EIO);
+    assert_i64(try_read(fixture_lookup(&fixture, "big")), -EIO);
     assert_str(damage_found(), "");
     store_remote_status(fixture.store, &s);
     cr_assert_neq(s.error[0], 0);
@@ -111,7 +111,13 @@ Test(pull, local_read_says_that_it_is_remote)
 {
     fixture_put(&fixture, "big", 1, 3 * MIB);
     move_node();
-    assert_i64(try_read(fixture_lookup(&fixture, "big"), STORE_REACH_LOCAL), -EREMOTE);
+    const struct store_read how = {.ino = fixture_lookup(&fixture, "big"),
+                                   .buf = (uint8_t[4096]){0},
+                                   .length = 4096,
+                                   .reach = STORE_REACH_LOCAL};
+    struct store_read_end end;
+    assert_i64(store_read(fixture.store, &how, &end), 0);
+    cr_assert(end.is_beyond_reach && end.good == 0);
 }
 
 /* --- readers that wait ------------------------------------------------------------------------ */
@@ -137,7 +143,7 @@ static void take_answer(const struct store_answer *answer, void *arg)
 static void *read_remote(void *arg)
 {
     const struct waiting *w = arg;
-    return (void *)(intptr_t)try_read(w->ino, STORE_REACH_REMOTE);
+    return (void *)(intptr_t)try_read(w->ino);
 }
 
 static unsigned waiting_readers(void)
@@ -306,7 +312,7 @@ Test(pull, damaged_in_the_remote_is_never_given)
     fixture_put(&fixture, "big", 1, 4 * MIB);
     move_node();
     spoil(remote_path);
-    assert_i64(try_read(fixture_lookup(&fixture, "big"), STORE_REACH_REMOTE), -EIO);
+    assert_i64(try_read(fixture_lookup(&fixture, "big")), -EIO);
 }
 
 /* --- eviction --------------------------------------------------------------------------------- */

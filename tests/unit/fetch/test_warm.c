@@ -16,7 +16,7 @@ static pthread_t reader;
 static void *read_start(void *arg)
 {
     (void)arg;
-    reader_result = try_read(fixture_lookup(&fixture, "file"), STORE_REACH_REMOTE);
+    reader_result = try_read(fixture_lookup(&fixture, "file"));
     return NULL;
 }
 

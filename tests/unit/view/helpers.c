@@ -87,9 +87,10 @@ uint64_t add(struct fixture *f, struct record rec)
 }
 
 static int pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                      void *fn_arg, void *arg)
+                      void *fn_arg, bool *ret_was_made, void *arg)
 {
     const struct fixture *f = arg;
+    *ret_was_made = false;
     for (size_t i = 0; i < f->pack_count; i++) {
         const struct test_pack *p = &f->packs[i];
         if (p->pack != pack || p->gone)
