@@ -107,27 +107,33 @@ static enum cpu_level level_now;
 static uint8_t *base;
 static struct fx_guess *guesses; /* of the chunks */
 
+static struct dx_pair pair_of(size_t i)
+{
+    return (struct dx_pair){raw + i * CHUNK_SIZE_MAX, base + i * CHUNK_SIZE_MAX, chunk_len(i)};
+}
+
 static void dx_encode_chunk(size_t i)
 {
+    const struct dx_pair pair = pair_of(i);
     fx_look(raw + i * CHUNK_SIZE_MAX, chunk_len(i), &guesses[i]);
-    lens[i] = dx_encode(dx_kernels_of(level_now), &guesses[i], raw + i * CHUNK_SIZE_MAX,
-                        base + i * CHUNK_SIZE_MAX, chunk_len(i), stored + i * CHUNK_SIZE_MAX,
+    lens[i] = dx_encode(dx_kernels_of(level_now), &guesses[i], &pair, stored + i * CHUNK_SIZE_MAX,
                         chunk_len(i));
 }
 
 static void dx_decode_chunk(size_t i)
 {
+    const struct iovec whole_base = {base + i * CHUNK_SIZE_MAX, chunk_len(i)};
     if (lens[i] > 0)
-        check(dx_decode(dx_kernels_of(level_now), stored + i * CHUNK_SIZE_MAX, lens[i],
-                        base + i * CHUNK_SIZE_MAX, chunk_len(i), out, chunk_len(i)) == 0);
+        check(dx_decode(dx_kernels_of(level_now), stored + i * CHUNK_SIZE_MAX, lens[i], &whole_base,
+                        out, chunk_len(i)) == 0);
     else
         copy(i);
 }
 
 static void dx_gate_chunk(size_t i)
 {
-    sink = (uint8_t)dx_gate(dx_kernels_of(level_now), &guesses[i], raw + i * CHUNK_SIZE_MAX,
-                            base + i * CHUNK_SIZE_MAX, chunk_len(i));
+    const struct dx_pair pair = pair_of(i);
+    sink = (uint8_t)dx_gate(dx_kernels_of(level_now), &guesses[i], &pair);
 }
 
 /* --- twin ------------------------------------------------------------------------------------- */
@@ -142,9 +148,9 @@ static struct twin_part whole_chunk(size_t i)
 
 static void twin_encode_chunk(size_t i)
 {
-    struct twin_part part = whole_chunk(i);
-    lens[i] = twin_encode(level_now, &part, 1, raw + i * CHUNK_SIZE_MAX, chunk_len(i), scratch,
-                          stored + i * CHUNK_SIZE_MAX, chunk_len(i));
+    const struct twin_part part = whole_chunk(i);
+    const struct twin_chunk chunk = {&part, 1, raw + i * CHUNK_SIZE_MAX, chunk_len(i)};
+    lens[i] = twin_encode(level_now, &chunk, scratch, stored + i * CHUNK_SIZE_MAX, chunk_len(i));
 }
 
 static void twin_decode_chunk(size_t i)

@@ -60,12 +60,12 @@ struct work {
     uint8_t fields[4 * LX_VALUES_MAX + DX_SLACK];
 };
 
-uint32_t dx_gate(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
-                 const void *base, size_t raw_len)
+uint32_t dx_gate(const struct dx_kernels *kernels, const struct fx_guess *guess,
+                 const struct dx_pair *pair)
 {
     struct dx_plan plan;
-    check(raw_len >= FX_RAW_MIN && guess->phase < guess->width);
-    uint32_t parts = dx_plan_make(kernels, guess, src, base, raw_len, gate_sample, &plan);
+    check(pair->raw_len >= FX_RAW_MIN && guess->phase < guess->width);
+    uint32_t parts = dx_plan_make(kernels, guess, pair, gate_sample, &plan);
     return (uint32_t)min_u64(1000, parts / (DX_PARTS / 1000));
 }
 
@@ -153,52 +153,62 @@ static bool put_block(struct encoder *e, const uint8_t *src, const uint8_t *base
     return put_ranks(e) && writer_put(&e->to, work->fields, (bits + 7) / 8);
 }
 
-static size_t encode_lengths(struct encoder *e, const uint8_t *src, const uint8_t *base,
-                             size_t raw_len, void *dst, size_t limit)
+static size_t encode_lengths(struct encoder *e, const struct dx_pair *pair, void *dst, size_t limit)
 {
     const unsigned width = e->plan.width;
+    const uint8_t *src = pair->src;
     size_t at = e->plan.phase;
     e->to = (struct writer){.at = dst, .end = (uint8_t *)dst + limit};
     if (!put_header(e) || !writer_put(&e->to, src, at))
         return 0;
-    for (size_t left = fx_elements(width, (unsigned)at, raw_len); left > 0;) {
+    for (size_t left = fx_elements(width, (unsigned)at, pair->raw_len); left > 0;) {
         size_t count = (size_t)min_u64(left, fx_block_len(width));
-        if (!put_block(e, src + at, base + at, count))
+        if (!put_block(e, src + at, pair->base + at, count))
             return 0;
         at += count * width;
         left -= count;
     }
-    return writer_put(&e->to, src + at, raw_len - at) ? (size_t)(e->to.at - (uint8_t *)dst) : 0;
+    return writer_put(&e->to, src + at, pair->raw_len - at) ? (size_t)(e->to.at - (uint8_t *)dst)
+                                                            : 0;
 }
 
 /* Does the other form take less, of an element that so many parts are expected of? Where changes
  * are large, exponents tell little, and what is read slower has to be worth it. */
-static bool is_less_by_exponent(const struct dx_plan *plan, uint32_t parts, const uint8_t *src,
-                                const uint8_t *base, size_t raw_len, struct dx_ans_plan *ret)
+static bool is_less_by_exponent(const struct dx_plan *plan, uint32_t parts,
+                                const struct dx_pair *pair, struct dx_ans_plan *ret)
 {
     if (plan->width != 2 || parts > DX_PARTS / 2)
         return false;
-    uint64_t len = dx_ans_plan_make(src, base, raw_len, plan->phase, ret);
-    return (len + len / DX_ANS_WORTH_SHARE) * DX_PARTS < (uint64_t)parts * raw_len;
+    uint64_t raw_len = pair->raw_len,
+             len = dx_ans_plan_make(pair->src, pair->base, raw_len, plan->phase, ret);
+    return (len + len / DX_ANS_WORTH_SHARE) * DX_PARTS < parts * raw_len;
 }
 
-size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess, const void *src,
-                 const void *base, size_t raw_len, void *dst, size_t limit)
+size_t dx_encode(const struct dx_kernels *kernels, const struct fx_guess *guess,
+                 const struct dx_pair *pair, void *dst, size_t limit)
 {
-    check(raw_len >= FX_RAW_MIN && raw_len <= CHUNK_SIZE_MAX && guess->phase < guess->width);
+    check(pair->raw_len >= FX_RAW_MIN && pair->raw_len <= CHUNK_SIZE_MAX &&
+          guess->phase < guess->width);
     struct encoder e;
     struct dx_ans_plan by_exponent;
     e.kernels = kernels;
-    uint32_t parts = dx_plan_make(kernels, guess, src, base, raw_len, plan_sample, &e.plan);
+    uint32_t parts = dx_plan_make(kernels, guess, pair, plan_sample, &e.plan);
     if (parts == DX_NEVER)
         return 0;
     check(e.plan.low_planes < guess->width);
-    return is_less_by_exponent(&e.plan, parts, src, base, raw_len, &by_exponent)
-               ? dx_ans_encode(&by_exponent, src, base, raw_len, dst, limit)
-               : encode_lengths(&e, src, base, raw_len, dst, limit);
+    return is_less_by_exponent(&e.plan, parts, pair, &by_exponent)
+               ? dx_ans_encode(&by_exponent, pair->src, pair->base, pair->raw_len, dst, limit)
+               : encode_lengths(&e, pair, dst, limit);
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
+
+struct decoder {
+    const struct dx_kernels *kernels;
+    struct cursor from;
+    struct dx_plan plan;
+    struct work work;
+};
 
 static bool get_classes(struct cursor *c, const uint8_t header[HEADER_LEN], struct dx_plan *plan)
 {
@@ -236,16 +246,17 @@ static size_t ones_in_masks(const uint8_t *masks, size_t len)
     return ones;
 }
 
-static bool get_ranks(struct cursor *c, const struct fx_kernels *fx, const struct dx_plan *plan,
-                      struct work *work)
+static bool get_ranks(struct decoder *d)
 {
-    struct dx_lengths *l = &work->lengths;
+    const struct dx_plan *plan = &d->plan;
+    const struct fx_kernels *fx = d->kernels->fx;
+    struct dx_lengths *l = &d->work.lengths;
     unsigned i = plan->depth;
-    if (!lx_get(c, fx, &plan->codes[i], l->values[i], l->counts[i], &work->lx))
+    if (!lx_get(&d->from, fx, &plan->codes[i], l->values[i], l->counts[i], &d->work.lx))
         return false;
     while (i-- > 0) {
         size_t present = ones_in_masks(l->values[i + 1], l->counts[i + 1]);
-        if (!lx_get(c, fx, &plan->codes[i], l->present[i], present, &work->lx))
+        if (!lx_get(&d->from, fx, &plan->codes[i], l->present[i], present, &d->work.lx))
             return false;
         (void)fx->unpack(l->values[i + 1], align_up(l->counts[i], FX_GROUP), 1, l->present[i],
                          l->values[i]);
@@ -254,21 +265,21 @@ static bool get_ranks(struct cursor *c, const struct fx_kernels *fx, const struc
 }
 
 /* NULL: they are not there. What lies behind them may be read, too. */
-static const uint8_t *get_fields(struct cursor *c, size_t len, struct work *work)
+static const uint8_t *get_fields(struct decoder *d, size_t len)
 {
-    const uint8_t *fields = cursor_bytes(c, len);
-    if (!fields || (size_t)(c->end - c->at) >= DX_SLACK)
+    const uint8_t *fields = cursor_bytes(&d->from, len);
+    if (!fields || (size_t)(d->from.end - d->from.at) >= DX_SLACK)
         return fields;
-    return memcpy(work->fields, fields, len);
+    return memcpy(d->work.fields, fields, len);
 }
 
-static bool get_block(struct cursor *c, const struct dx_kernels *kernels,
-                      const struct dx_plan *plan, const uint8_t *base, size_t count,
-                      struct work *work, uint8_t *dst)
+static bool get_block(struct decoder *d, const uint8_t *base, size_t count, uint8_t *dst)
 {
+    const struct dx_kernels *kernels = d->kernels;
+    const struct dx_plan *plan = &d->plan;
     struct dx_elements elements =
-        elements_of(plan, base, count, cursor_bytes(c, plan->low_planes * count), work);
-    if (!elements.low[0] || !get_ranks(c, kernels->fx, plan, work))
+        elements_of(plan, base, count, cursor_bytes(&d->from, plan->low_planes * count), &d->work);
+    if (!elements.low[0] || !get_ranks(d))
         return false;
     size_t bits;
     if (plan->classes.count > 1)
@@ -277,7 +288,7 @@ static bool get_block(struct cursor *c, const struct dx_kernels *kernels,
     if (!kernels->field_bits(elements.lengths, count,
                              (uint8_t)(8 * (plan->width - plan->low_planes)), &bits))
         return false;
-    const uint8_t *fields = get_fields(c, (bits + 7) / 8, work);
+    const uint8_t *fields = get_fields(d, (bits + 7) / 8);
     if (!fields)
         return false;
     elements.fields = (uint8_t *)(uintptr_t)fields;
@@ -286,23 +297,26 @@ static bool get_block(struct cursor *c, const struct dx_kernels *kernels,
 }
 
 int dx_decode(const struct dx_kernels *kernels, const void *src, size_t stored_len,
-              const void *base, size_t base_len, void *dst, size_t raw_len)
+              const struct iovec *base, void *dst, size_t raw_len)
 {
-    struct cursor c = {.at = src, .end = (const uint8_t *)src + stored_len};
-    struct dx_plan plan;
-    struct work work;
+    struct decoder d;
+    struct cursor *c = &d.from;
     uint8_t *to = dst;
-    if (base_len == raw_len && stored_len > 0 && (*c.at & DX_ANS))
-        return dx_ans_decode(src, stored_len, base, dst, raw_len);
-    if (base_len != raw_len || !get_header(&c, raw_len, &plan) || !cursor_copy(&c, to, plan.phase))
+    d.kernels = kernels;
+    *c = (struct cursor){.at = src, .end = (const uint8_t *)src + stored_len};
+    if (base->iov_len == raw_len && stored_len > 0 && (*c->at & DX_ANS))
+        return dx_ans_decode(src, stored_len, base->iov_base, dst, raw_len);
+    if (base->iov_len != raw_len || !get_header(c, raw_len, &d.plan) ||
+        !cursor_copy(c, to, d.plan.phase))
         return -EBADMSG;
-    size_t at = plan.phase;
-    for (size_t left = fx_elements(plan.width, plan.phase, raw_len); left > 0;) {
-        size_t count = (size_t)min_u64(left, fx_block_len(plan.width));
-        if (!get_block(&c, kernels, &plan, (const uint8_t *)base + at, count, &work, to + at))
+    const unsigned width = d.plan.width;
+    size_t at = d.plan.phase;
+    for (size_t left = fx_elements(width, (unsigned)at, raw_len); left > 0;) {
+        size_t count = (size_t)min_u64(left, fx_block_len(width));
+        if (!get_block(&d, (const uint8_t *)base->iov_base + at, count, to + at))
             return -EBADMSG;
-        at += count * plan.width;
+        at += count * width;
         left -= count;
     }
-    return cursor_copy(&c, to + at, raw_len - at) && c.at == c.end ? 0 : -EBADMSG;
+    return cursor_copy(c, to + at, raw_len - at) && c->at == c->end ? 0 : -EBADMSG;
 }

@@ -280,13 +280,13 @@ static void take_order(struct dx_plan *plan)
 
 /* Fills in the lengths of the sample, all bits of the differences, and the base's exponents. */
 static void take_sample(const struct dx_kernels *kernels, const struct fx_guess *guess,
-                        const uint8_t *src, const uint8_t *base, size_t raw_len,
-                        struct dx_sample sample, uint8_t *exponents, struct dx_lengths *ret)
+                        const struct dx_pair *pair, struct dx_sample sample, uint8_t *exponents,
+                        struct dx_lengths *ret)
 {
     uint8_t fields[8 * BLOCK_MAX + DX_SLACK];
     struct dx_elements elements = {
         .count = sample.count, .width = guess->width, .lengths = ret->room, .fields = fields};
-    size_t len = sample.count * guess->width, room = raw_len - guess->phase;
+    size_t len = sample.count * guess->width, room = pair->raw_len - guess->phase;
     check(len > 0 && room >= len);
     size_t blocks = (size_t)min_u64(sample.blocks, room / len), among = room / blocks / len;
     check(sample.count <= BLOCK_MAX && blocks * sample.count <= SAMPLE_MAX);
@@ -294,9 +294,9 @@ static void take_sample(const struct dx_kernels *kernels, const struct fx_guess 
     for (size_t i = 0; i < blocks; i++) {
         /* Not in step with rows. */
         const size_t at = guess->phase + (i * among + i * 2654435761u % among) * len;
-        const uint8_t *highest = base + at + guess->width - 2;
-        elements.base = base + at;
-        (void)kernels->take_apart(&elements, src + at);
+        const uint8_t *highest = pair->base + at + guess->width - 2;
+        elements.base = pair->base + at;
+        (void)kernels->take_apart(&elements, pair->src + at);
         for (size_t k = 0; k < sample.count; k++)
             exponents[k] = (uint8_t)(get_le16(highest + k * guess->width) >> 7);
         elements.lengths += sample.count;
@@ -305,8 +305,7 @@ static void take_sample(const struct dx_kernels *kernels, const struct fx_guess 
 }
 
 uint32_t dx_plan_make(const struct dx_kernels *kernels, const struct fx_guess *guess,
-                      const void *src, const void *base, size_t raw_len, struct dx_sample sample,
-                      struct dx_plan *ret)
+                      const struct dx_pair *pair, struct dx_sample sample, struct dx_plan *ret)
 {
     struct dx_lengths lengths;
     struct counts counts = {.lengths = dx_length_count(guess->width, 0)};
@@ -314,8 +313,8 @@ uint32_t dx_plan_make(const struct dx_kernels *kernels, const struct fx_guess *g
     *ret = (struct dx_plan){.width = guess->width, .phase = guess->phase};
     if (guess->width == 1)
         return DX_NEVER;
-    take_sample(kernels, guess, src, base, raw_len, sample, exponents, &lengths);
-    struct scale scale = {.sample = lengths.counts[0], .chunk = raw_len / guess->width};
+    take_sample(kernels, guess, pair, sample, exponents, &lengths);
+    struct scale scale = {.sample = lengths.counts[0], .chunk = pair->raw_len / guess->width};
     struct dx_classes all = find_classes(exponents, lengths.values[0], scale.sample, &counts);
     uint64_t bits = choose_classes(&counts, &all, scale, ret);
     invert_lengths(ret);

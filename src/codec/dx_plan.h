@@ -58,5 +58,4 @@ struct dx_sample {
 /* Finds the best plan for the sample. Returns the bits that elements take, for DX_PARTS raw ones;
  * DX_NEVER: there is none. */
 uint32_t dx_plan_make(const struct dx_kernels *kernels, const struct fx_guess *guess,
-                      const void *src, const void *base, size_t raw_len, struct dx_sample sample,
-                      struct dx_plan *ret);
+                      const struct dx_pair *pair, struct dx_sample sample, struct dx_plan *ret);

@@ -160,8 +160,8 @@ static int decode_dense(const struct chunk_entry *entry, const void *stored,
                            entry->raw_len);
     if (entry->ref_count != 1)
         return -EUCLEAN;
-    return dx_decode(dx_kernels_of(cpu_level()), stored, entry->stored_len, bases[0].iov_base,
-                     bases[0].iov_len, dst, entry->raw_len);
+    return dx_decode(dx_kernels_of(cpu_level()), stored, entry->stored_len, &bases[0], dst,
+                     entry->raw_len);
 }
 
 int chunk_decode_entry(const struct chunk_entry *entry, const void *stored,

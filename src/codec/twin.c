@@ -147,9 +147,10 @@ static bool put_part(struct encoder *e, const struct twin_part *part, const uint
     return put_exceptions(e, src, part->count, masks, ret_exceptions);
 }
 
-size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t part_count,
-                   const void *src, size_t raw_len, void *scratch, void *dst, size_t limit)
+size_t twin_encode(enum cpu_level level, const struct twin_chunk *chunk, void *scratch, void *dst,
+                   size_t limit)
 {
+    const size_t part_count = chunk->part_count, raw_len = chunk->raw_len;
     check(part_count > 0 && part_count <= CHUNK_REFS_MAX && raw_len <= CHUNK_SIZE_MAX);
     struct encoder e = {.kernels = twin_kernels_of(level),
                         .fx = fx_kernels_of(level),
@@ -159,10 +160,10 @@ size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t p
     if (!header)
         return 0;
     put_le32(header, (uint32_t)part_count);
-    const uint8_t *bytes = src;
+    const uint8_t *bytes = chunk->raw;
     size_t done = 0;
     for (size_t i = 0; i < part_count; i++) {
-        const struct twin_part *part = &parts[i];
+        const struct twin_part *part = &chunk->parts[i];
         uint8_t *entry = header + HEADER_LEN + PART_LEN * i;
         uint32_t exceptions;
         check(part->at >= done && part->count > 0 && part->at <= raw_len &&

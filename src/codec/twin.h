@@ -18,15 +18,22 @@ struct twin_part {
     uint32_t count;       /* elements, at least 1; 4 bytes each in the chunk */
 };
 
+/* A chunk with its parts, 1 to CHUNK_REFS_MAX, in its order, none over another one. */
+struct twin_chunk {
+    const struct twin_part *parts;
+    size_t part_count;
+    const uint8_t *raw;
+    size_t raw_len;
+};
+
 /* Bytes of the caller that twin_encode() works with. */
 #define TWIN_SCRATCH_LEN (CHUNK_SIZE_MAX / 2)
 
-/* Encodes into `dst`, of which `limit` bytes may be used. There are 1 to CHUNK_REFS_MAX parts, in
- * the order of the chunk, none over another one. Elements that are not rounded to what the image
- * has cost 6 bytes more, and what no part covers is stored beside. Returns the stored length; 0: it
- * would be more than `limit`. Never writes past it. The result is the same at all levels. */
-size_t twin_encode(enum cpu_level level, const struct twin_part *parts, size_t part_count,
-                   const void *src, size_t raw_len, void *scratch, void *dst, size_t limit);
+/* Encodes into `dst`, of which `limit` bytes may be used. Elements that are not rounded to what the
+ * image has cost 6 bytes more, and what no part covers is stored beside. Returns the stored length;
+ * 0: it would be more than `limit`. Never writes past it. The result is the same at all levels. */
+size_t twin_encode(enum cpu_level level, const struct twin_chunk *chunk, void *scratch, void *dst,
+                   size_t limit);
 
 /* Decodes into exactly `raw_len` bytes. `images` are those of the parts, in the same order and of
  * exactly their lengths. `dst` has no byte in common with `src` or an image. -EBADMSG: `src` is no

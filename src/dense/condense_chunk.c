@@ -142,8 +142,8 @@ static size_t encode_dx(struct work *w)
     if (w->count != 1 || w->lens[0] != chunk->entry.raw_len)
         return 0;
     refer_to(&chunk->entry, &w->names[0], 0, w->lens[0]);
-    return dx_encode(dx_kernels_of(cpu_level()), &w->guess, w->raw, w->bases[0],
-                     chunk->entry.raw_len, w->encoded, w->limit);
+    const struct dx_pair pair = {w->raw, w->bases[0], chunk->entry.raw_len};
+    return dx_encode(dx_kernels_of(cpu_level()), &w->guess, &pair, w->encoded, w->limit);
 }
 
 static const uint8_t *get_image(void *arg, uint64_t tag, size_t *ret_len)
@@ -189,8 +189,8 @@ static size_t encode_twin(struct work *w)
     if (n == 0)
         return 0;
     w->scratch = xmalloc(TWIN_SCRATCH_LEN);
-    return twin_encode(cpu_level(), parts, n, w->raw, chunk->entry.raw_len, w->scratch, w->encoded,
-                       w->limit);
+    const struct twin_chunk twin = {parts, n, w->raw, chunk->entry.raw_len};
+    return twin_encode(cpu_level(), &twin, w->scratch, w->encoded, w->limit);
 }
 
 /* As a reader will do it. */

@@ -171,12 +171,13 @@ static bool encode_dx(struct dense_work *w, struct chunk_entry *entry, const str
 {
     const struct dx_kernels *kernels = dx_kernels_of(cpu_level());
     size_t len = entry->raw_len, most = worth_by(w, entry, base);
-    if (dx_gate(kernels, guess, raw, base->raw, len) > most * 1000 / len)
+    const struct dx_pair pair = {raw, base->raw, len};
+    const struct iovec whole_base = {base->raw, len};
+    if (dx_gate(kernels, guess, &pair) > most * 1000 / len)
         return false;
-    size_t stored = dx_encode(kernels, guess, raw, base->raw, len, w->encoded, most);
+    size_t stored = dx_encode(kernels, guess, &pair, w->encoded, most);
     if (stored == 0 ||
-        !is_same(w, dx_decode(kernels, w->encoded, stored, base->raw, len, w->decoded, len), raw,
-                 len))
+        !is_same(w, dx_decode(kernels, w->encoded, stored, &whole_base, w->decoded, len), raw, len))
         return false;
     entry->encoding = ENCODING_DX;
     entry->stored_len = (uint32_t)stored;
@@ -264,8 +265,8 @@ static bool try_twin(struct dense_work *w, struct chunk_entry *entry, const stru
     find_twin(w, &twin_entry, guess, raw, &twin);
     if (twin.count == 0)
         return false;
-    size_t stored = twin_encode(cpu_level(), twin.parts, twin.count, raw, len, w->scratch,
-                                w->encoded, worth_bytes(entry));
+    const struct twin_chunk chunk = {twin.parts, twin.count, raw, len};
+    size_t stored = twin_encode(cpu_level(), &chunk, w->scratch, w->encoded, worth_bytes(entry));
     if (stored == 0 || !is_same(w,
                                 twin_decode(cpu_level(), w->encoded, stored, twin.images,
                                             twin.count, w->decoded, len),

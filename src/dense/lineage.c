@@ -116,7 +116,8 @@ static uint32_t gain_of(const struct build *b, size_t raw_len, uint32_t share)
     struct fx_guess guess;
     fx_look(b->raw, raw_len, &guess);
     uint32_t plain = (uint32_t)min_u64(guess.permille, 1000);
-    uint32_t dense = dx_gate(dx_kernels_of(cpu_level()), &guess, b->raw, b->base, raw_len);
+    const struct dx_pair pair = {b->raw, b->base, raw_len};
+    uint32_t dense = dx_gate(dx_kernels_of(cpu_level()), &guess, &pair);
     return dense < plain - plain / share ? plain - dense : 0;
 }
 

@@ -166,8 +166,8 @@ static bool make_dx(struct chunk *chunk, const struct chunk *base, uint8_t width
     memcpy(chunk->raw, base->raw, base->raw_len);
     for (uint32_t i = 0; i < chunk->raw_len; i += width)
         chunk->raw[i] = (uint8_t)(chunk->raw[i] + noise(&seed) % 4);
-    size_t len = dx_encode(&dx_scalar, &guess, chunk->raw, base->raw, chunk->raw_len, chunk->stored,
-                           STORED_MAX);
+    const struct dx_pair pair = {chunk->raw, base->raw, chunk->raw_len};
+    size_t len = dx_encode(&dx_scalar, &guess, &pair, chunk->stored, STORED_MAX);
     chunk->entry.stored_len = (uint32_t)len;
     chunk->entry.encoding = ENCODING_DX;
     if (len)
@@ -195,8 +195,9 @@ static bool make_twin(struct chunk *chunk, const struct chunk *a, const struct c
                          (noise(&seed) & 0x7fff));
         refer(&chunk->entry, image, offset, 2 * each);
     }
-    chunk->entry.stored_len = (uint32_t)twin_encode(
-        CPU_SCALAR, list, parts, chunk->raw, chunk->raw_len, scratch, chunk->stored, STORED_MAX);
+    const struct twin_chunk twin = {list, parts, chunk->raw, chunk->raw_len};
+    chunk->entry.stored_len =
+        (uint32_t)twin_encode(CPU_SCALAR, &twin, scratch, chunk->stored, STORED_MAX);
     chunk->entry.encoding = ENCODING_TWIN;
     return chunk->entry.stored_len > 0;
 }

@@ -21,12 +21,13 @@ static void decode(const uint8_t *data, size_t size, size_t raw_len, uint8_t cha
 {
     uint8_t *stored = exact_copy(data, size), *base = content(data, size, raw_len, change),
             *raw = xcalloc(1, raw_len), *other = xcalloc(1, raw_len);
-    int r = dx_decode(&dx_scalar, stored, size, base, raw_len, raw, raw_len);
+    const struct iovec all = {base, raw_len}, shorter = {base, raw_len - 1};
+    int r = dx_decode(&dx_scalar, stored, size, &all, raw, raw_len);
     check(r == 0 || r == -EBADMSG);
     for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++)
-        check(dx_decode(dx_kernels_of(level), stored, size, base, raw_len, other, raw_len) == r &&
+        check(dx_decode(dx_kernels_of(level), stored, size, &all, other, raw_len) == r &&
               (r < 0 || memcmp(raw, other, raw_len) == 0));
-    check(dx_decode(&dx_scalar, stored, size, base, raw_len - 1, raw, raw_len) == -EBADMSG);
+    check(dx_decode(&dx_scalar, stored, size, &shorter, raw, raw_len) == -EBADMSG);
     free(stored);
     free(base);
     free(raw);
@@ -34,9 +35,11 @@ static void decode(const uint8_t *data, size_t size, size_t raw_len, uint8_t cha
 }
 
 /* In the form by exponent, which dx_encode() has for few. */
-static void encode_by_exponent(unsigned phase, const uint8_t *raw, const uint8_t *base,
-                               size_t raw_len)
+static void encode_by_exponent(unsigned phase, const struct dx_pair *pair)
 {
+    const uint8_t *raw = pair->src, *base = pair->base;
+    const size_t raw_len = pair->raw_len;
+    const struct iovec all = {(void *)(uintptr_t)base, raw_len};
     struct dx_ans_plan plan;
     size_t planned = dx_ans_plan_make(raw, base, raw_len, phase, &plan), limit = 2 * raw_len;
     uint8_t *stored = xmalloc(limit), *again = xmalloc(raw_len);
@@ -45,7 +48,7 @@ static void encode_by_exponent(unsigned phase, const uint8_t *raw, const uint8_t
     uint8_t *exact = xmalloc(len);
     check(dx_ans_encode(&plan, raw, base, raw_len, exact, len) == len &&
           memcmp(exact, stored, len) == 0);
-    check(dx_decode(&dx_scalar, exact, len, base, raw_len, again, raw_len) == 0 &&
+    check(dx_decode(&dx_scalar, exact, len, &all, again, raw_len) == 0 &&
           memcmp(again, raw, raw_len) == 0);
     check(dx_ans_encode(&plan, raw, base, raw_len, exact, len - 1) == 0);
     free(stored);
@@ -60,16 +63,18 @@ static void encode(const struct fx_guess *guess, const uint8_t *data, size_t siz
         return;
     uint8_t *raw = content(data, size, raw_len, change), *base = content(data, size, raw_len, 0);
     uint8_t *stored = xmalloc(limit), *other = xmalloc(limit);
-    size_t len = dx_encode(&dx_scalar, guess, raw, base, raw_len, stored, limit);
-    uint32_t gate = dx_gate(&dx_scalar, guess, raw, base, raw_len);
+    const struct dx_pair pair = {raw, base, raw_len};
+    const struct iovec all = {base, raw_len};
+    size_t len = dx_encode(&dx_scalar, guess, &pair, stored, limit);
+    uint32_t gate = dx_gate(&dx_scalar, guess, &pair);
     for (enum cpu_level level = CPU_SCALAR + 1; level <= cpu_level_of_machine(); level++)
-        check(dx_encode(dx_kernels_of(level), guess, raw, base, raw_len, other, limit) == len &&
+        check(dx_encode(dx_kernels_of(level), guess, &pair, other, limit) == len &&
               memcmp(stored, other, len) == 0 &&
-              dx_gate(dx_kernels_of(level), guess, raw, base, raw_len) == gate);
+              dx_gate(dx_kernels_of(level), guess, &pair) == gate);
     check(len <= limit);
-    check(len == 0 || (dx_decode(&dx_scalar, stored, len, base, raw_len, other, raw_len) == 0 &&
+    check(len == 0 || (dx_decode(&dx_scalar, stored, len, &all, other, raw_len) == 0 &&
                        memcmp(other, raw, raw_len) == 0));
-    encode_by_exponent(guess->phase & 1, raw, base, raw_len);
+    encode_by_exponent(guess->phase & 1, &pair);
     free(raw);
     free(base);
     free(stored);

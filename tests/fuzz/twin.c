@@ -89,10 +89,10 @@ static void encode(const uint8_t *data, size_t size, size_t gap, size_t elements
             memcpy(images[i] + 2 * k, raw + parts[i].at + 4 * k + 2, 2);
     static uint8_t scratch[TWIN_SCRATCH_LEN];
     uint8_t *stored = xmalloc(limit), *other = xmalloc(limit);
-    size_t len =
-        count ? twin_encode(CPU_SCALAR, parts, count, raw, size, scratch, stored, limit) : 0;
+    const struct twin_chunk chunk = {parts, count, raw, size};
+    size_t len = count ? twin_encode(CPU_SCALAR, &chunk, scratch, stored, limit) : 0;
     for (enum cpu_level level = CPU_SCALAR + 1; count && level <= cpu_level_of_machine(); level++)
-        check(twin_encode(level, parts, count, raw, size, scratch, other, limit) == len &&
+        check(twin_encode(level, &chunk, scratch, other, limit) == len &&
               memcmp(stored, other, len) == 0);
     check(len > 0 || count == 0);
     if (count)

@@ -36,7 +36,8 @@ static void check_codec(const struct known *known, const struct twin_match *matc
         images[i] = (struct iovec){known->image + matches[i].offset, 2 * (size_t)matches[i].count};
         parts[i] = (struct twin_part){images[i].iov_base, matches[i].at, matches[i].count};
     }
-    size_t stored_len = twin_encode(cpu_level(), parts, count, chunk, len, scratch, stored, limit);
+    const struct twin_chunk twin = {parts, count, chunk, len};
+    size_t stored_len = twin_encode(cpu_level(), &twin, scratch, stored, limit);
     check(stored_len > 0 &&
           twin_decode(cpu_level(), stored, stored_len, images, count, again, len) == 0 &&
           memcmp(again, chunk, len) == 0);

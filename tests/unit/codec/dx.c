@@ -23,9 +23,9 @@ static size_t encode(const struct coder *coder, enum cpu_level level, const uint
     const struct fx_guess *guess = &container_of(coder, const struct guessed, coder)->guess;
     const struct dx_kernels *kernels = dx_kernels_of(level);
     _cleanup_exact_ struct exact from = exact_of(base, raw_len);
-    assert_u64(dx_gate(kernels, guess, src, from.bytes, raw_len),
-               dx_gate(&dx_scalar, guess, src, from.bytes, raw_len));
-    return dx_encode(kernels, guess, src, from.bytes, raw_len, dst, limit);
+    const struct dx_pair pair = {src, from.bytes, raw_len};
+    assert_u64(dx_gate(kernels, guess, &pair), dx_gate(&dx_scalar, guess, &pair));
+    return dx_encode(kernels, guess, &pair, dst, limit);
 }
 
 static int decode(const struct coder *coder, enum cpu_level level, const uint8_t *src, size_t len,
@@ -33,7 +33,8 @@ static int decode(const struct coder *coder, enum cpu_level level, const uint8_t
 {
     (void)coder;
     _cleanup_exact_ struct exact from = exact_of(base, raw_len);
-    return dx_decode(dx_kernels_of(level), src, len, from.bytes, raw_len, dst, raw_len);
+    const struct iovec all = {from.bytes, raw_len};
+    return dx_decode(dx_kernels_of(level), src, len, &all, dst, raw_len);
 }
 
 static const struct guessed any = {{encode, decode}, {0}}; /* decoding needs no guess */
@@ -126,7 +127,8 @@ static void expect_ratio(enum numbers kind, enum step step, size_t permille_max)
     struct seeded s = {4};
     for (size_t shift = 0; shift < 8; shift++) {
         struct guessed dx = fill(kind, step, &s, sizeof raw, shift);
-        uint32_t gate = dx_gate(&dx_scalar, &dx.guess, raw, base, sizeof raw);
+        const struct dx_pair pair = {raw, base, sizeof raw};
+        uint32_t gate = dx_gate(&dx_scalar, &dx.guess, &pair);
         size_t permille = coder_permille(&dx.coder, raw, sizeof raw);
         cr_assert_leq(permille, permille_max, "kind %d, step %d: %zu", kind, step, permille);
         cr_assert_leq(permille, gate + 25, "kind %d, step %d: %zu, gate %u", kind, step, permille,
@@ -164,9 +166,10 @@ Test(dx, the_gate_refuses_what_has_nothing_to_do_with_each_other)
         numbers_fill(NUMBERS_NOISE, &s, base, lengths[i], 0);
         numbers_fill(NUMBERS_F32, &s, raw, lengths[i], 0);
         fx_look(raw, lengths[i], &guess);
-        cr_assert_gt(dx_gate(&dx_scalar, &guess, raw, base, lengths[i]), 970);
+        const struct dx_pair pair = {raw, base, lengths[i]};
+        cr_assert_gt(dx_gate(&dx_scalar, &guess, &pair), 970);
         guess.width = 1;
-        assert_u64(dx_gate(&dx_scalar, &guess, raw, base, lengths[i]), 1000);
+        assert_u64(dx_gate(&dx_scalar, &guess, &pair), 1000);
         struct guessed dx = dx_with(guess);
         assert_u64(coder_round_trip(&dx.coder, raw, lengths[i]), 0);
     }
@@ -202,9 +205,8 @@ Test(dx, a_base_of_another_length)
     static const size_t wrong[] = {0, 1, 5999, 6001, 12000};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         _cleanup_exact_ struct exact other = exact_of(base, wrong[i]);
-        assert_i64(
-            dx_decode(&dx_scalar, stored.bytes, stored.len, other.bytes, wrong[i], again, 6000),
-            -EBADMSG);
+        const struct iovec all = {other.bytes, wrong[i]};
+        assert_i64(dx_decode(&dx_scalar, stored.bytes, stored.len, &all, again, 6000), -EBADMSG);
     }
 }
 

@@ -40,7 +40,8 @@ static int decode(const struct coder *coder, enum cpu_level level, const uint8_t
 {
     (void)coder;
     _cleanup_exact_ struct exact from = exact_of(base, raw_len);
-    return dx_decode(dx_kernels_of(level), src, len, from.bytes, raw_len, dst, raw_len);
+    const struct iovec all = {from.bytes, raw_len};
+    return dx_decode(dx_kernels_of(level), src, len, &all, dst, raw_len);
 }
 
 static const struct form forms[2] = {{{encode, decode}, 0}, {{encode, decode}, 1}};
@@ -150,10 +151,11 @@ Test(dx_ans, it_is_chosen_where_it_is_smaller)
         memcpy(raw, base, sizeof raw);
         fx_look(raw, sizeof raw, &guess);
         step_take(cases[k].step, &s, raw, sizeof raw, &guess);
-        size_t len = dx_encode(&dx_scalar, &guess, raw, base, sizeof raw, stored, sizeof stored);
+        const struct dx_pair pair = {raw, base, sizeof raw};
+        size_t len = dx_encode(&dx_scalar, &guess, &pair, stored, sizeof stored);
         assert_u64(len > 0 && (stored[0] & DX_ANS), cases[k].is_chosen, "case %zu", k);
-        assert_u64(dx_encode(&dx_scalar, &guess, raw, base, sizeof raw, stored, len), len);
-        assert_u64(dx_encode(&dx_scalar, &guess, raw, base, sizeof raw, stored, len - 1), 0);
+        assert_u64(dx_encode(&dx_scalar, &guess, &pair, stored, len), len);
+        assert_u64(dx_encode(&dx_scalar, &guess, &pair, stored, len - 1), 0);
     }
 }
 
@@ -178,9 +180,9 @@ Test(dx_ans, another_base_is_noticed)
     int r = coder_decode(any, stored.bytes, stored.len, &again, 300000);
     cr_assert(r == -EBADMSG || memcmp(again.bytes, raw, 300000) != 0);
     _cleanup_exact_ struct exact other = exact_of(base, 299999);
-    assert_i64(
-        dx_decode(&dx_scalar, stored.bytes, stored.len, other.bytes, 299999, again.bytes, 300000),
-        -EBADMSG);
+    const struct iovec all = {other.bytes, 299999};
+    assert_i64(dx_decode(&dx_scalar, stored.bytes, stored.len, &all, again.bytes, 300000),
+               -EBADMSG);
 }
 
 #define LEN 40001u

@@ -279,7 +279,8 @@ static struct chunk_entry dx_entry(size_t len)
     for (size_t i = 0; i < len; i += 2)
         put_le16(raw + i, (uint16_t)(get_le16(base + i) ^ seeded_below(&seeded, 4)));
     fx_look(raw, len, &guess);
-    size_t n = dx_encode(dx_kernels_of(cpu_level()), &guess, raw, base, len, stored, len);
+    const struct dx_pair pair = {raw, base, len};
+    size_t n = dx_encode(dx_kernels_of(cpu_level()), &guess, &pair, stored, len);
     cr_assert(n > 0 && n < len / 2, "%zu", n);
     return (struct chunk_entry){.stored_len = (uint32_t)n,
                                 .raw_len = (uint32_t)len,
@@ -333,7 +334,8 @@ Test(encode, twin_is_decoded_beside_its_images)
     for (size_t i = 0; i < 100000; i++)
         put_le16(base + 2 * i, (uint16_t)((get_le32(raw + 4 * i) + 0x8000) >> 16));
     struct twin_part parts[2] = {{base, 0, 40000}, {base + 80000, 160000, 60000}};
-    size_t n = twin_encode(cpu_level(), parts, 2, raw, 400000, work, stored, 400000);
+    const struct twin_chunk chunk = {parts, 2, raw, 400000};
+    size_t n = twin_encode(cpu_level(), &chunk, work, stored, 400000);
     cr_assert(n > 0 && n < 250000, "%zu", n);
     struct chunk_entry entry = {.stored_len = (uint32_t)n,
                                 .raw_len = 400000,

@@ -57,7 +57,8 @@ static size_t encode(const struct coder *coder, enum cpu_level level, const uint
                      size_t raw_len, uint8_t *dst, size_t limit)
 {
     const struct parts *parts = container_of(coder, const struct parted, coder)->parts;
-    return twin_encode(level, parts->of, parts->count, src, raw_len, scratch, dst, limit);
+    const struct twin_chunk chunk = {parts->of, parts->count, src, raw_len};
+    return twin_encode(level, &chunk, scratch, dst, limit);
 }
 
 static int decode(const struct coder *coder, enum cpu_level level, const uint8_t *src, size_t len,

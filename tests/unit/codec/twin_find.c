@@ -530,7 +530,8 @@ Test(twin_find, and_encoded)
         parts[i] = (struct twin_part){(const uint8_t *)images.of[matches[i].tag].iov_base +
                                           matches[i].offset,
                                       matches[i].at, matches[i].count};
-    size_t len = twin_encode(cpu_level(), parts, count, chunk, MIB, scratch, stored, sizeof stored);
+    const struct twin_chunk twin = {parts, count, chunk, MIB};
+    size_t len = twin_encode(cpu_level(), &twin, scratch, stored, sizeof stored);
     cr_assert_gt(len, 0);
     cr_assert_leq(len, MIB * 505 / 1000, "%zu", len);
 }

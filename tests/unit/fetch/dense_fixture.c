@@ -208,9 +208,8 @@ uint64_t dense_place_dx(const char *name, const char *base, unsigned depth)
         struct fx_guess guess;
         assert_u64(p.bases.at[i].length, e->length);
         fx_look(p.bytes + e->offset, e->length, &guess);
-        add(&p, entry,
-            dx_encode(kernels, &guess, p.bytes + e->offset, p.base_bytes + e->offset, e->length,
-                      p.stored, CHUNK_SIZE_MAX));
+        const struct dx_pair pair = {p.bytes + e->offset, p.base_bytes + e->offset, e->length};
+        add(&p, entry, dx_encode(kernels, &guess, &pair, p.stored, CHUNK_SIZE_MAX));
     }
     return end(&p);
 }
@@ -254,9 +253,8 @@ uint64_t dense_place_twin(const char *name, const char *image, unsigned depth)
             .name = e->chunk, .raw_len = e->length, .encoding = ENCODING_TWIN};
         struct twin_part parts[CHUNK_REFS_MAX];
         entry.ref_count = (uint8_t)add_refs(&p, e->offset / 2, e->length / 2, &entry, parts);
-        add(&p, entry,
-            twin_encode(cpu_level(), parts, entry.ref_count, p.bytes + e->offset, e->length,
-                        scratch, p.stored, CHUNK_SIZE_MAX));
+        const struct twin_chunk chunk = {parts, entry.ref_count, p.bytes + e->offset, e->length};
+        add(&p, entry, twin_encode(cpu_level(), &chunk, scratch, p.stored, CHUNK_SIZE_MAX));
     }
     free(scratch);
     return end(&p);
