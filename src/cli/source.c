@@ -160,13 +160,13 @@ static int walk_path(struct walk *walk, const char *path, bool resolve_last);
 static int walk_link(struct walk *walk, const struct ns_inode *directory)
 {
     _cleanup_free_ char *target = NULL;
-    int r = source_readlink(walk->source, walk->at.ino, &target);
-    if (r == 0 && ++walk->links > LINKS_MAX)
-        r = -ELOOP;
-    if (r == 0 && *target == '/')
-        r = -EXDEV; /* a path of where it was mounted */
+    TRY(source_readlink(walk->source, walk->at.ino, &target));
+    if (++walk->links > LINKS_MAX)
+        return -ELOOP;
+    if (*target == '/')
+        return -EXDEV; /* a path of where it was mounted */
     walk->at = *directory;
-    return r < 0 ? r : walk_path(walk, target, true);
+    return walk_path(walk, target, true);
 }
 
 static int walk_part(struct walk *walk, const char *name, size_t len, bool resolve)
@@ -178,12 +178,10 @@ static int walk_part(struct walk *walk, const char *name, size_t len, bool resol
     if (len == 1 && *name == '.')
         return 0;
     bool up = len == 2 && memcmp(name, "..", 2) == 0;
-    int r = up ? 0 : ns_lookup(walk->source->ns, directory.ino, name, len, &entry);
-    if (r == 0)
-        r = ns_inode(walk->source->ns, up ? directory.parent : entry.ino, &walk->at);
-    if (r == 0 && resolve && S_ISLNK(walk->at.attrs.mode))
-        r = walk_link(walk, &directory);
-    return r;
+    if (!up)
+        TRY(ns_lookup(walk->source->ns, directory.ino, name, len, &entry));
+    TRY(ns_inode(walk->source->ns, up ? directory.parent : entry.ino, &walk->at));
+    return resolve && S_ISLNK(walk->at.attrs.mode) ? walk_link(walk, &directory) : 0;
 }
 
 static int walk_path(struct walk *walk, const char *path, bool resolve_last)

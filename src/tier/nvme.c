@@ -47,9 +47,8 @@ static int place_nvme_file(struct nvme *n, struct room_file *file, const char *o
 {
     int r = room_file_move(n->room, file, object);
     if (r == -ENOENT) {
-        r = directories_make_parents(n->directories, object);
-        if (r == 0)
-            r = room_file_move(n->room, file, object);
+        TRY(directories_make_parents(n->directories, object));
+        r = room_file_move(n->room, file, object);
     }
     if (r == 0)
         directories_touch(n->directories, object);
@@ -66,11 +65,8 @@ static int write_content(struct room_file *file, const void *buf, size_t len)
         file->direct = false;
         r = io_pwrite_full(file->fd, buf, len, 0);
     }
-    if (r == 0 && ftruncate(file->fd, (off_t)len) < 0)
-        r = -errno;
-    if (r == 0 && fdatasync(file->fd) < 0)
-        r = -errno;
-    return r;
+    TRY(r);
+    return ftruncate(file->fd, (off_t)len) < 0 || fdatasync(file->fd) < 0 ? -errno : 0;
 }
 
 static int compare_nvme_part(int fd, const uint8_t *buf, uint8_t *read, size_t at, size_t len)

@@ -86,38 +86,30 @@ int renew_settle(int root_fd, const char *directory)
     if (fstatat(root_fd, second, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
     _cleanup_close_ int fd = open_directory(root_fd, directory);
-    int r = fd < 0 ? fd : each_name(root_fd, second, renew_link, fd);
-    if (r == 0 && fsync(fd) < 0)
-        r = -errno;
-    return r < 0 ? r : remove_second(root_fd, second, fd);
+    TRY(fd < 0 ? fd : each_name(root_fd, second, renew_link, fd));
+    return fsync(fd) < 0 ? -errno : remove_second(root_fd, second, fd);
 }
 
 static int exchange_directories(int root_fd, const char *directory, const char *second,
                                 int second_fd)
 {
-    int r = each_name(root_fd, directory, renew_link, second_fd);
-    if (r == 0 && fsync(second_fd) < 0)
-        r = -errno;
-    if (r == 0 && renameat2(root_fd, second, root_fd, directory, RENAME_EXCHANGE) < 0)
-        r = -errno;
-    return r;
+    TRY(each_name(root_fd, directory, renew_link, second_fd));
+    return fsync(second_fd) < 0 ||
+                   renameat2(root_fd, second, root_fd, directory, RENAME_EXCHANGE) < 0
+               ? -errno
+               : 0;
 }
 
 int renew_directory(int root_fd, const char *directory)
 {
     _cleanup_free_ char *second = name_of_second(directory);
-    int r = renew_settle(root_fd, directory); /* of a try before */
-    if (r == 0 && mkdirat(root_fd, second, 0700) < 0)
-        r = -errno;
-    if (r < 0)
-        return r;
+    TRY(renew_settle(root_fd, directory)); /* of a try before */
+    if (mkdirat(root_fd, second, 0700) < 0)
+        return -errno;
     _cleanup_close_ int fd = open_directory(root_fd, second);
-    r = fd < 0 ? fd : exchange_directories(root_fd, directory, second, fd);
+    TRY(fd < 0 ? fd : exchange_directories(root_fd, directory, second, fd));
     /* `fd` is that of the directory under its name now; what was on its way into the old one is
      * taken along. */
-    if (r == 0)
-        r = each_name(root_fd, second, renew_link, fd);
-    if (r == 0 && (fsync(fd) < 0 || fsync(root_fd) < 0))
-        r = -errno;
-    return r < 0 ? r : remove_second(root_fd, second, fd);
+    TRY(each_name(root_fd, second, renew_link, fd));
+    return fsync(fd) < 0 || fsync(root_fd) < 0 ? -errno : remove_second(root_fd, second, fd);
 }

@@ -442,13 +442,9 @@ int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint
 {
     struct view *view = a->view;
     struct view_state now = *state;
-    int r = a->bases_done ? 0 : settle_adopted_bases(a);
-    if (r == 0)
-        r = check_whole(a, state);
-    if (r == 0)
-        r = row_numbers_check(&a->numbers, state, max_id);
-    if (r < 0)
-        return r;
+    TRY(a->bases_done ? 0 : settle_adopted_bases(a));
+    TRY(check_whole(a, state));
+    TRY(row_numbers_check(&a->numbers, state, max_id));
     now.chunks = a->chunks;
     now.stored_bytes = now.held_bytes = now.packs = now.pack_bytes = 0;
     a->remote.changes = ADOPT_CHANGE;

@@ -146,22 +146,17 @@ static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
     uint64_t held = held_chunk_bytes(&row);
     bool is_live = chunk_row_is_live(&row),
          is_new = old.pack == 0 || old.stored_len != entry->stored_len;
-    int r = is_live ? count_live(txn, &old, -1) : 0;
-    if (r == 0 && old.pack != 0)
-        r = note_placed_chunk(txn, &entry->name, old.pack, false);
-    if (r < 0)
-        return r;
+    TRY(is_live ? count_live(txn, &old, -1) : 0);
+    if (old.pack != 0)
+        TRY(note_placed_chunk(txn, &entry->name, old.pack, false));
     row.entry = *entry;
-    r = is_live ? count_live(txn, &row.entry, 1) : 0;
-    if (r == 0)
-        r = note_placed_chunk(txn, &entry->name, entry->pack, true);
-    if (r == 0 && is_new)
-        r = remote_chunk_moved_locally(txn, &row);
-    if (r < 0)
-        return r;
+    TRY(is_live ? count_live(txn, &row.entry, 1) : 0);
+    TRY(note_placed_chunk(txn, &entry->name, entry->pack, true));
+    if (is_new)
+        TRY(remote_chunk_moved_locally(txn, &row));
     chunk_put(txn, &row, held);
-    r = hold_chunk_bases(txn, entry, 1);
-    return r < 0 ? r : hold_chunk_bases(txn, &old, -1);
+    TRY(hold_chunk_bases(txn, entry, 1));
+    return hold_chunk_bases(txn, &old, -1);
 }
 
 struct index_walk {

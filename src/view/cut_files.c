@@ -123,10 +123,9 @@ int view_cut_chunk(struct view_cut *cut, const struct chunk_name *name,
 {
     _cleanup_hold_ struct snap *snap = &cut->snap;
     struct chunk_row row;
-    int r = snap_resume(snap);
-    if (r == 0)
-        r = look_chunk(&(struct look){.snap = snap}, KEY_CHUNK, name, &row);
-    if (r == 0)
-        *ret_entry = row.entry;
-    return r;
+    const struct look then = {.snap = snap};
+    TRY(snap_resume(snap));
+    TRY(look_chunk(&then, KEY_CHUNK, name, &row));
+    *ret_entry = row.entry;
+    return 0;
 }

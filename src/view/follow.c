@@ -194,13 +194,9 @@ int view_follow_end(struct view_follow *f, const struct view_state *state, uint6
                     uint64_t max_id)
 {
     struct txn *txn = &f->txn;
-    int r = f->is_whole ? take_absent_up_to(f, NULL) : 0;
-    if (r == 0)
-        r = row_numbers_check(&f->numbers, state, max_id);
-    if (r == 0)
-        r = report_apply(&f->report, txn, &f->snap, f->is_whole);
-    if (r < 0)
-        return r;
+    TRY(f->is_whole ? take_absent_up_to(f, NULL) : 0);
+    TRY(row_numbers_check(&f->numbers, state, max_id));
+    TRY(report_apply(&f->report, txn, &f->snap, f->is_whole));
     if (txn->state.files != state->files || txn->state.logical_bytes != state->logical_bytes) {
         log_error("view: the rows from the remote do not lead to the state that it names");
         return -EUCLEAN;

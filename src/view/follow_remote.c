@@ -31,15 +31,13 @@ int report_chunk(struct remote_report *report, struct txn *txn, const struct run
     struct chunk_row now = {0}, local, remote;
     *ret_differs = false;
     TRY(row->value ? row_read_chunk(row, &now) : row_chunk_name(row, &now.entry.name));
-    int r = look_known_chunk(&txn->look, KEY_CHUNK, &now.entry.name, &local);
-    if (r == 0 && row->value && local.refs == 0)
+    TRY(look_known_chunk(&txn->look, KEY_CHUNK, &now.entry.name, &local));
+    if (row->value && local.refs == 0)
         vector_add(&report->unused, now.entry.name);
-    if (r == 0)
-        r = look_known_chunk(&txn->look, KEY_REMOTE_CHUNK, &now.entry.name, &remote);
-    if (r < 0 || (local.refs == now.refs && same_remote_place(&remote.entry, &now.entry)))
-        return r;
-    vector_add(&report->chunks, now);
-    *ret_differs = true;
+    TRY(look_known_chunk(&txn->look, KEY_REMOTE_CHUNK, &now.entry.name, &remote));
+    *ret_differs = local.refs != now.refs || !same_remote_place(&remote.entry, &now.entry);
+    if (*ret_differs)
+        vector_add(&report->chunks, now);
     return 0;
 }
 

@@ -143,13 +143,11 @@ int view_local_chunk(struct view *view, const struct chunk_name *name, struct vi
 {
     struct chunk_row row = {0};
     _cleanup_value_ struct value value = {0};
-    int r = db_get(view, NULL, key_chunk(NEW_KEY, name), &value);
-    if (r == 0)
-        r = note_damaged(view, chunk_row_decode(name, value.data, value.len, &row),
-                         "the entry of a chunk of pack", row.entry.pack);
-    if (r == 0)
-        *ret = (struct view_local_chunk){row.entry, row.refs, row.dependents};
-    return r;
+    TRY(db_get(view, NULL, key_chunk(NEW_KEY, name), &value));
+    TRY(note_damaged(view, chunk_row_decode(name, value.data, value.len, &row),
+                     "the entry of a chunk of pack", row.entry.pack));
+    *ret = (struct view_local_chunk){row.entry, row.refs, row.dependents};
+    return 0;
 }
 
 int view_chunk(struct view *view, const struct chunk_name *name, struct chunk_entry *ret_entry,
@@ -166,11 +164,9 @@ int view_pack(struct view *view, uint64_t pack, struct view_pack *ret_pack)
 {
     _cleanup_value_ struct value value = {0};
     struct pack_row row;
-    int r = db_get(view, NULL, key_u64(NEW_KEY, KEY_PACK, pack), &value);
-    if (r == 0)
-        r = note_damaged(view, pack_row_decode(pack, value.data, value.len, &row),
-                         "the account of pack", pack);
-    if (r == 0)
-        *ret_pack = row.pub;
-    return r;
+    TRY(db_get(view, NULL, key_u64(NEW_KEY, KEY_PACK, pack), &value));
+    TRY(note_damaged(view, pack_row_decode(pack, value.data, value.len, &row),
+                     "the account of pack", pack));
+    *ret_pack = row.pub;
+    return 0;
 }

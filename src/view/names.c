@@ -277,20 +277,16 @@ static int rename_over(struct txn *txn, const struct record *rec)
 {
     struct view_entry entry, old;
     bool replaces = rec->ino2 != 0;
-    int r =
-        replaces ? name_remove(txn, rec->parent2, rec->name2, rec->name2_len, rec->ino2, &old) : 0;
-    if (r == 0)
-        r = name_remove(txn, rec->parent, rec->name, rec->name_len, rec->ino, &entry);
-    if (r == 0 && replaces)
-        r = replace_name(txn, rec, old.type, entry.type);
-    if (r == 0)
-        r = inode_move(txn, rec->ino, rec->parent, rec->parent2, rec->time);
-    if (r < 0)
-        return r;
+    if (replaces)
+        TRY(name_remove(txn, rec->parent2, rec->name2, rec->name2_len, rec->ino2, &old));
+    TRY(name_remove(txn, rec->parent, rec->name, rec->name_len, rec->ino, &entry));
+    if (replaces)
+        TRY(replace_name(txn, rec, old.type, entry.type));
+    TRY(inode_move(txn, rec->ino, rec->parent, rec->parent2, rec->time));
     int dir = S_ISDIR(entry.type), gone = replaces ? 1 : 0;
     entry.cookie = rec->cookie;
-    r = name_add(txn, rec->parent2, rec->name2, rec->name2_len, &entry);
-    return r < 0 ? r : dirs_change(txn, rec, -1, -dir, 1 - gone, dir && !replaces);
+    TRY(name_add(txn, rec->parent2, rec->name2, rec->name2_len, &entry));
+    return dirs_change(txn, rec, -1, -dir, 1 - gone, dir && !replaces);
 }
 
 static int rename_exchange(struct txn *txn, const struct record *rec)

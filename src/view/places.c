@@ -345,13 +345,10 @@ int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
     bool had_place = r == 0;
     if (had_place && needed)
         touch_chunk(txn, &entry->name);
-    r = had_place ? leave_pack(txn, &old.entry, need) : 0;
-    if (r == 0)
-        r = exchange_bases(txn, &old.entry, entry, need);
-    if (r == 0)
-        r = load_pack_of_place(txn, entry->pack);
-    if (r < 0)
-        return r;
+    if (had_place)
+        TRY(leave_pack(txn, &old.entry, need));
+    TRY(exchange_bases(txn, &old.entry, entry, need));
+    TRY(load_pack_of_place(txn, entry->pack));
     txn_put_chunk(txn, KEY_REMOTE_CHUNK, &remote);
     list_add(txn, KEY_REMOTE_PLACED, entry->pack, &entry->name);
     txn->remote_pack.placed++;

@@ -439,11 +439,10 @@ int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut)
     int r = db_get(view, NULL, key_touched(NEW_KEY, key.bytes, key.len), &value);
     if (r == -ENOENT)
         return unpublished_at_all(view, ino, ret_cut);
-    if (r == 0)
-        r = touched_decode(value.data, value.len, &row);
-    if (r == 0)
-        *ret_cut = row.cut;
-    return r;
+    TRY(r);
+    TRY(touched_decode(value.data, value.len, &row));
+    *ret_cut = row.cut;
+    return 0;
 }
 
 /* A mark of an inode; the inode may be gone. */

@@ -117,13 +117,10 @@ static int configure_put_header(struct s3 *s3, const char *name, const char *val
 
 static int configure_put_headers(struct s3 *s3, const struct s3_options *options, char **ret_error)
 {
-    int r = configure_put_header(s3, "x-amz-storage-class", options->storage_class, ret_error);
-    if (r == 0)
-        r = configure_put_header(s3, "x-amz-server-side-encryption", options->sse, ret_error);
-    if (r == 0)
-        r = configure_put_header(s3, "x-amz-server-side-encryption-aws-kms-key-id",
-                                 options->sse_kms_key_id, ret_error);
-    return r;
+    TRY(configure_put_header(s3, "x-amz-storage-class", options->storage_class, ret_error));
+    TRY(configure_put_header(s3, "x-amz-server-side-encryption", options->sse, ret_error));
+    return configure_put_header(s3, "x-amz-server-side-encryption-aws-kms-key-id",
+                                options->sse_kms_key_id, ret_error);
 }
 
 static const char *first_of(const char *a, const char *b, const char *c)

@@ -249,10 +249,8 @@ int s3_source_role(const struct s3_lookup *lookup, const struct s3_role *role,
 {
     check(!role->token_file == !!role->by);
     _cleanup_free_ char *where = NULL, *region = NULL;
-    int r = sts_place(lookup, &where, &region, ret_error);
-    if (r == 0)
-        r = ask_sts(lookup, role, where, region, ret_credentials, ret_error);
-    return r;
+    TRY(sts_place(lookup, &where, &region, ret_error));
+    return ask_sts(lookup, role, where, region, ret_credentials, ret_error);
 }
 
 int s3_source_environment_identity(const struct s3_lookup *lookup,
