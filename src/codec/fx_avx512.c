@@ -83,17 +83,6 @@ static void split_2(const uint8_t *src, size_t count, bool rotate, uint8_t *cons
     }
 }
 
-static void split_elements(const uint8_t *src, size_t count, unsigned width, bool rotate,
-                           uint8_t *const planes[8])
-{
-    if (width == 4)
-        split_4(src, count, rotate, planes);
-    else if (width == 2)
-        split_2(src, count, rotate, planes);
-    else
-        fx_scalar.split(src, count, width, rotate, planes);
-}
-
 static void join_4(const uint8_t *const planes[8], size_t count, bool rotate, uint8_t *dst)
 {
     const __m512i order = load_vec(together_4.at);
@@ -124,17 +113,6 @@ static void join_2(const uint8_t *const planes[8], size_t count, bool rotate, ui
         store_vec(dst + 2 * i, rotate ? rotate_back_2(a) : a);
         store_vec(dst + 2 * i + 64, rotate ? rotate_back_2(b) : b);
     }
-}
-
-static void join_elements(const uint8_t *const planes[8], size_t count, unsigned width, bool rotate,
-                          uint8_t *dst)
-{
-    if (width == 4)
-        join_4(planes, count, rotate, dst);
-    else if (width == 2)
-        join_2(planes, count, rotate, dst);
-    else
-        fx_scalar.join(planes, count, width, rotate, dst);
 }
 
 static void level_bytes(uint8_t *bytes, size_t count, uint8_t *means)
@@ -222,12 +200,6 @@ pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks, uin
     return used;
 }
 
-static size_t pack_values(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
-                          uint8_t *escaped)
-{
-    return FX_BY_BITS(pack_by, bits, values, count, masks, escaped);
-}
-
 /* The reverse of masks_apart, byte 0 last: so a transposed one has the first value first. */
 #define EACH_TOGETHER(base) 32, 32, 32, 32, (base) + 24, (base) + 16, (base) + 8, (base)
 static const struct order masks_together = {{EACH_TOGETHER(0), EACH_TOGETHER(1), EACH_TOGETHER(2),
@@ -259,11 +231,7 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
     return used;
 }
 
-static size_t unpack_values(const uint8_t *masks, size_t count, unsigned bits,
-                            const uint8_t *escaped, uint8_t *values)
-{
-    return FX_BY_BITS(unpack_by, bits, masks, count, escaped, values);
-}
+#include "codec/fx_entries.h"
 
 const struct fx_kernels fx_avx512 = {split_elements,  join_elements, level_bytes,  unlevel_bytes,
                                      translate_bytes, pack_values,   unpack_values};

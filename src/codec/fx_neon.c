@@ -71,15 +71,6 @@ static inline __attribute__((always_inline)) void split_by(const uint8_t *src, s
     }
 }
 
-static void split_elements(const uint8_t *src, size_t count, unsigned width, bool rotated,
-                           uint8_t *const planes[8])
-{
-    if (width > 1)
-        FX_BY_WIDTH(split_by, width, src, count, rotated, planes);
-    else
-        memcpy(planes[0], src, count);
-}
-
 static inline __attribute__((always_inline)) void join_by(const uint8_t *const planes[8],
                                                           size_t count, const unsigned width,
                                                           bool rotated, uint8_t *dst)
@@ -92,15 +83,6 @@ static inline __attribute__((always_inline)) void join_by(const uint8_t *const p
             rotate_back(v, width);
         put_together(v, width, dst + i * width);
     }
-}
-
-static void join_elements(const uint8_t *const planes[8], size_t count, unsigned width,
-                          bool rotated, uint8_t *dst)
-{
-    if (width > 1)
-        FX_BY_WIDTH(join_by, width, planes, count, rotated, dst);
-    else
-        memcpy(dst, planes[0], count);
 }
 
 static void level_bytes(uint8_t *bytes, size_t count, uint8_t *means)
@@ -227,12 +209,6 @@ pack_by(const uint8_t *values, size_t count, const unsigned bits, uint8_t *masks
     return used;
 }
 
-static size_t pack_values(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
-                          uint8_t *escaped)
-{
-    return FX_BY_BITS(pack_by, bits, values, count, masks, escaped);
-}
-
 static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *masks, size_t count,
                                                               const unsigned bits,
                                                               const uint8_t *escaped,
@@ -264,11 +240,8 @@ static inline __attribute__((always_inline)) size_t unpack_by(const uint8_t *mas
     return used;
 }
 
-static size_t unpack_values(const uint8_t *masks, size_t count, unsigned bits,
-                            const uint8_t *escaped, uint8_t *values)
-{
-    return FX_BY_BITS(unpack_by, bits, masks, count, escaped, values);
-}
+#define SPLITS_ALL_WIDTHS
+#include "codec/fx_entries.h"
 
 const struct fx_kernels fx_neon = {split_elements,  join_elements, level_bytes,  unlevel_bytes,
                                    translate_bytes, pack_values,   unpack_values};
