@@ -189,12 +189,9 @@ static int copy_found(struct copying *c, const struct source_node *node, const c
 
 static int copy_operand(struct copying *c, const char *text, const char *local)
 {
-    struct source_node node;
+    _cleanup_(source_node_done) struct source_node node = {0};
     int code = source_open(c->command, &c->options, text, &c->source, &node);
-    if (code == CLI_OK)
-        code = copy_found(c, &node, text, local);
-    source_node_done(&node);
-    return code;
+    return code == CLI_OK ? copy_found(c, &node, text, local) : code;
 }
 
 /* --- to standard output ----------------------------------------------------------------------- */
@@ -204,18 +201,16 @@ static char *find_mounted(const char *text)
 {
     _cleanup_free_ char *source = NULL;
     _cleanup_free_ char *path = NULL;
-    struct mount_list mounts;
+    _cleanup_(mounts_done) struct mount_list mounts = {0};
     struct stat st;
-    char *found = NULL;
     if (mounts_read("/proc/self/mountinfo", &mounts) < 0)
         return NULL;
     offline_split(text, &source, &path);
     if (stat(text, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
-        found = xstrdup(text);
-    else if (stat(source, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
-        found = path_below(source, path + strspn(path, "/"));
-    mounts_done(&mounts);
-    return found;
+        return xstrdup(text);
+    if (stat(source, &st) == 0 && mounts_find_device(&mounts, st.st_dev))
+        return path_below(source, path + strspn(path, "/"));
+    return NULL;
 }
 
 static int output_mounted(const struct copying *c, const char *path)
@@ -257,7 +252,7 @@ static int output_node(struct copying *c, const struct source_node *node, const 
 
 static int to_output_from(struct copying *c, const char *text)
 {
-    struct source_node node;
+    _cleanup_(source_node_done) struct source_node node = {0};
     _cleanup_free_ char *mounted = find_mounted(text);
     if (mounted)
         return output_mounted(c, mounted);
@@ -266,7 +261,6 @@ static int to_output_from(struct copying *c, const char *text)
         code = source_follow(c->command, &c->source, &node);
     if (code == CLI_OK)
         code = output_node(c, &node, text);
-    source_node_done(&node);
     return code;
 }
 

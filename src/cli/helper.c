@@ -88,12 +88,11 @@ static int change_mount(const struct mount_options *o, const char *mountpoint)
     unsigned long flags = MS_REMOUNT | (o->read_only ? MS_RDONLY : 0) |
                           (o->nosuid ? MS_NOSUID : 0) | (o->nodev ? MS_NODEV : 0) |
                           (o->noexec ? MS_NOEXEC : 0) | (o->noatime ? MS_NOATIME : 0);
-    struct mount_list mounts;
+    _cleanup_(mounts_done) struct mount_list mounts = {0};
     if (mounts_read("/proc/self/mountinfo", &mounts) < 0 || !mounts_find(&mounts, mountpoint)) {
         complain("mount", "%s is not a CairnFS mountpoint; 'cairn status' lists them", mountpoint);
         return MOUNT_USAGE;
     }
-    mounts_done(&mounts);
     if (mount(NULL, mountpoint, NULL, flags, NULL) == 0)
         return MOUNT_OK;
     int e = errno;

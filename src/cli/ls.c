@@ -194,7 +194,7 @@ static bool list_remotes(struct listing *l, const char *text)
 
 static int list_operand(struct listing *l, const char *text)
 {
-    struct source_node node;
+    _cleanup_(source_node_done) struct source_node node = {0};
     if (list_remotes(l, text))
         return CLI_OK;
     int code = source_open(l->command, &l->options, text, &l->source, &node);
@@ -206,7 +206,6 @@ static int list_operand(struct listing *l, const char *text)
         print_line(l, node.path, &node.inode);
         l->began = true;
     }
-    source_node_done(&node);
     return code;
 }
 

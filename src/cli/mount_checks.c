@@ -32,15 +32,12 @@ static bool device_of_path(const char *path, dev_t *ret)
 /* Returns the mountpoint of the CairnFS on which the path lies, or NULL. Caller frees. */
 static char *cairn_mount_of(const char *path)
 {
-    struct mount_list list = {0};
+    _cleanup_(mounts_done) struct mount_list list = {0};
     dev_t device;
-    char *mountpoint = NULL;
-    if (device_of_path(path, &device) && mounts_read("/proc/self/mountinfo", &list) == 0) {
-        const struct mount_entry *mount = mounts_find_device(&list, device);
-        mountpoint = mount ? xstrdup(mount->mountpoint) : NULL;
-    }
-    mounts_done(&list);
-    return mountpoint;
+    if (!device_of_path(path, &device) || mounts_read("/proc/self/mountinfo", &list) < 0)
+        return NULL;
+    const struct mount_entry *mount = mounts_find_device(&list, device);
+    return mount ? xstrdup(mount->mountpoint) : NULL;
 }
 
 static int check_store_place(const char *store)
@@ -58,7 +55,7 @@ static int check_store_place(const char *store)
 /* By the paths alone: a remote that hangs must not block the mount. */
 static void warn_of_remote_place(const char *remote)
 {
-    struct mount_list list = {0};
+    _cleanup_(mounts_done) struct mount_list list = {0};
     _cleanup_free_ char *path = path_absolute(remote);
     const char *mountpoint = NULL;
     if (path && mounts_read("/proc/self/mountinfo", &list) == 0)
@@ -71,7 +68,6 @@ static void warn_of_remote_place(const char *remote)
                  "with that store, and out of reach while that is not mounted. Give a directory of "
                  "another filesystem, or s3://BUCKET/PREFIX",
                  remote, mountpoint);
-    mounts_done(&list);
 }
 
 static int check_mount_paths(const struct mount_options *o, const char *store,

@@ -74,7 +74,7 @@ const char *source_trouble(int r)
 /* Names the better way where a daemon holds the store. */
 static int complain_busy(const struct command *command, const char *source, pid_t holder)
 {
-    struct mount_list mounts = {0};
+    _cleanup_(mounts_done) struct mount_list mounts = {0};
     const struct mount_entry *mount = mounts_read("/proc/self/mountinfo", &mounts) == 0
                                           ? mounts_find_store(&mounts, source)
                                           : NULL;
@@ -84,7 +84,6 @@ static int complain_busy(const struct command *command, const char *source, pid_
     else
         complain(command->name, "%s is in use by pid %d; if that is its daemon, use the mountpoint",
                  source, (int)holder);
-    mounts_done(&mounts);
     return CLI_FAILED;
 }
 
@@ -96,11 +95,8 @@ static int open_patiently(const char *name, const struct mount_options *options,
         int r = offline_open(name, options, ret, holder, text);
         if (r != -EBUSY || waited >= PATIENCE_MS)
             return r;
-        struct mount_list mounts = {0};
-        bool is_mounted =
-            mounts_read("/proc/self/mountinfo", &mounts) == 0 && mounts_find_store(&mounts, name);
-        mounts_done(&mounts);
-        if (is_mounted)
+        _cleanup_(mounts_done) struct mount_list mounts = {0};
+        if (mounts_read("/proc/self/mountinfo", &mounts) == 0 && mounts_find_store(&mounts, name))
             return r;
         (void)nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000}, NULL);
     }

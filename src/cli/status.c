@@ -404,7 +404,7 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
 
 static int status_of_all(const struct command *command, const struct status_request *request)
 {
-    struct mount_list list;
+    _cleanup_(mounts_done) struct mount_list list = {0};
     int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
@@ -426,7 +426,6 @@ static int status_of_all(const struct command *command, const struct status_requ
     }
     if (request->json)
         json_print(all);
-    mounts_done(&list);
     return code;
 }
 

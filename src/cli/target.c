@@ -79,14 +79,12 @@ static int take_mount(const struct mount_entry *mount, struct target *ret)
 
 int target_of_mount(const struct command *command, const char *argument, struct target *ret)
 {
-    struct mount_list list;
+    _cleanup_(mounts_done) struct mount_list list = {0};
     int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
     const struct mount_entry *mount = find_mount(&list, argument);
-    code = mount ? take_mount(mount, ret) : target_no_mount(command, &list, argument);
-    mounts_done(&list);
-    return code;
+    return mount ? take_mount(mount, ret) : target_no_mount(command, &list, argument);
 }
 
 static int take_store_or_path(const struct command *command, const struct mount_list *list,
@@ -122,18 +120,15 @@ static int take_only(const struct command *command, const struct mount_list *lis
 
 int target_of_any(const struct command *command, const char *argument, struct target *ret)
 {
-    struct mount_list list;
+    _cleanup_(mounts_done) struct mount_list list = {0};
     int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
     const struct mount_entry *mount = argument ? mounts_find(&list, argument) : NULL;
     if (mount)
-        code = take_mount(mount, ret);
-    else
-        code = argument ? take_store_or_path(command, &list, argument, ret)
-                        : take_only(command, &list, ret);
-    mounts_done(&list);
-    return code;
+        return take_mount(mount, ret);
+    return argument ? take_store_or_path(command, &list, argument, ret)
+                    : take_only(command, &list, ret);
 }
 
 int target_find(const struct command *command, const struct mount_list *mounts, const char *path,
@@ -157,14 +152,11 @@ int target_find(const struct command *command, const struct mount_list *mounts, 
 int target_of_path(const struct command *command, const char *path, struct target *ret,
                    uint64_t *ret_ino)
 {
-    struct mount_list list;
+    _cleanup_(mounts_done) struct mount_list list = {0};
     const struct mount_entry *mount;
     int code = target_mounts(command, &list);
     if (code != CLI_OK)
         return code;
     code = target_find(command, &list, path, &mount, ret_ino);
-    if (code == CLI_OK)
-        code = take_mount(mount, ret);
-    mounts_done(&list);
-    return code;
+    return code == CLI_OK ? take_mount(mount, ret) : code;
 }

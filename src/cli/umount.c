@@ -53,13 +53,12 @@ static bool is_same(const struct mount_entry *a, const struct mount_entry *b)
 /* Returns true where another process has unmounted it meanwhile. */
 static bool is_gone(const struct mount_entry *mount)
 {
-    struct mount_list now;
+    _cleanup_(mounts_done) struct mount_list now = {0};
     bool found = false;
     if (mounts_read("/proc/self/mountinfo", &now) < 0)
         return false;
     for (size_t i = 0; i < now.count; i++)
         found |= is_same(&now.at[i], mount);
-    mounts_done(&now);
     return !found;
 }
 
@@ -382,7 +381,7 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
 static int execute_umount(struct call *call)
 {
     struct umount_request *request = call->request;
-    struct mount_list list;
+    _cleanup_(mounts_done) struct mount_list list = {0};
     int code = target_mounts(call->command, &list);
     if (code != CLI_OK)
         return code;
@@ -394,7 +393,6 @@ static int execute_umount(struct call *call)
     code =
         mount ? umount_one(mount, request) : target_no_mount(call->command, &list, *call->operands);
     free(request->stage);
-    mounts_done(&list);
     return code;
 }
 

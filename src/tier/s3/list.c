@@ -145,19 +145,15 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
 {
     _cleanup_free_ char *query = make_query(w, token);
     struct s3_request q = {.method = "GET", .query = query};
-    struct http_response response;
-    int r = s3_call(w->s3, &q, &response);
-    if (r == 0) {
-        r = response.text.count ? xml_read(response.text.at, response.text.count, on_element, page)
+    _cleanup_(http_response_done) struct http_response response = {0};
+    TRY(s3_call(w->s3, &q, &response));
+    int r = response.text.count ? xml_read(response.text.at, response.text.count, on_element, page)
                                 : -EPROTO;
-        if (r < 0 || !page->is_list) {
-            r = -EPROTO;
-            s3_set_error(w->s3, "GET", w->directory, "the response is not a list of objects; %s",
-                         s3_advice_of_errno(r));
-        }
-    }
-    http_response_done(&response);
-    return r;
+    if (r == 0 && page->is_list)
+        return 0;
+    s3_set_error(w->s3, "GET", w->directory, "the response is not a list of objects; %s",
+                 s3_advice_of_errno(-EPROTO));
+    return -EPROTO;
 }
 
 /* Callers rely on the order, and must not miss an object: a server that keeps none is found out

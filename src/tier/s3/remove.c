@@ -9,9 +9,8 @@
 int s3_remove(struct tier *tier, const char *object)
 {
     struct s3_request q = {.method = "DELETE", .object = object};
-    struct http_response response;
+    _cleanup_(http_response_done) struct http_response response = {0};
     int r = s3_call(s3_of(tier), &q, &response);
-    http_response_done(&response);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -148,12 +147,9 @@ static int remove_batch(struct s3 *s3, const char *const *objects, size_t count)
         .body_len = len,
         .wants_md5 = true,
     };
-    struct http_response response;
-    int r = s3_call(s3, &q, &response);
-    if (r == 0)
-        r = settle_refusals(s3, objects, count, &response);
-    http_response_done(&response);
-    return r;
+    _cleanup_(http_response_done) struct http_response response = {0};
+    TRY(s3_call(s3, &q, &response));
+    return settle_refusals(s3, objects, count, &response);
 }
 
 static bool deletes_singly(struct s3 *s3)

@@ -26,12 +26,8 @@ static int s3_put_object(struct tier *tier, const char *object, const void *buf,
         .source = source,
         .is_content = true,
     };
-    struct http_response response;
-    if (len > S3_OBJECT_MAX)
-        return -EFBIG;
-    int r = s3_call(s3_of(tier), &q, &response);
-    http_response_done(&response);
-    return r;
+    _cleanup_(http_response_done) struct http_response response = {0};
+    return len > S3_OBJECT_MAX ? -EFBIG : s3_call(s3_of(tier), &q, &response);
 }
 
 static int s3_put(struct tier *tier, const char *object, const void *buf, size_t len)
@@ -52,13 +48,12 @@ static int s3_put_new(struct tier *tier, const char *object, const void *buf, si
 static int s3_stat(struct tier *tier, const char *object, uint64_t *ret_len)
 {
     struct s3_request q = {.method = "HEAD", .object = object};
-    struct http_response response;
+    _cleanup_(http_response_done) struct http_response response = {0};
     int r = s3_call(s3_of(tier), &q, &response);
     bool is_part = r == -ERANGE || response.status == 206;
     uint64_t len = is_part ? response.range_total : (uint64_t)response.content_length;
     if (r == -ERANGE && len == UINT64_MAX)
         len = 0; /* of what is empty there is no first byte */
-    http_response_done(&response);
     if (r < 0 && r != -ERANGE)
         return r;
     if (len == UINT64_MAX) {
@@ -105,11 +100,10 @@ static int s3_get_range(struct tier *tier, const char *object, uint64_t offset, 
                                            (unsigned long long)(offset + len - 1));
     struct s3_request q = {
         .method = "GET", .object = object, .headers = {range}, .into = buf, .into_len = len};
-    struct http_response response;
+    _cleanup_(http_response_done) struct http_response response = {0};
     int r = s3_call(s3_of(tier), &q, &response);
     if (r == 0)
         r = verify_range(s3_of(tier), object, offset, len, &response);
-    http_response_done(&response);
     return r == -ERANGE ? -EUCLEAN : r;
 }
 
@@ -135,11 +129,8 @@ static int s3_now(struct tier *tier, int64_t *ret_ns)
     if (now_by_date(s3, ret_ns))
         return 0;
     struct s3_request q = {.method = "HEAD", .any_answer = true};
-    struct http_response response;
-    int r = s3_call(s3, &q, &response);
-    http_response_done(&response);
-    if (r < 0)
-        return r;
+    _cleanup_(http_response_done) struct http_response response = {0};
+    TRY(s3_call(s3, &q, &response));
     return now_by_date(s3, ret_ns) ? 0 : -EPROTO;
 }
 
