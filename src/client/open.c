@@ -19,7 +19,8 @@ struct opening {
     char path[]; /* outlives the call where that gives up */
 };
 
-void opened_discard(struct opened *opened, struct cairn_mutex *lock)
+/* Closes and removes a file that no save was made of. */
+static void discard_opened(struct opened *opened, struct cairn_mutex *lock)
 {
     draft_discard(&opened->draft);
     draft_done(&opened->draft);
@@ -66,7 +67,7 @@ static void open_one_locked(struct opener *opener, struct opening *opening)
     if (!opening->is_given_up)
         return;
     mutex_unlock(opener->lock);
-    opened_discard(&opening->opened, opener->lock);
+    discard_opened(&opening->opened, opener->lock);
     free(opening);
     mutex_lock(opener->lock);
 }

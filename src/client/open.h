@@ -50,6 +50,3 @@ void opener_stop(struct opener *opener);
 /* -ETIMEDOUT: the filesystem has not answered within the request's max_block_ms. */
 CAIRN_MUST_CHECK int opener_open(struct opener *opener, const struct open_request *request,
                                  struct opened *ret);
-
-/* Closes and removes a file that no save was made of. */
-void opened_discard(struct opened *opened, struct cairn_mutex *lock);

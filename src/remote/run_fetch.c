@@ -39,7 +39,7 @@ bool run_is_bad(const struct remote *remote, uint64_t id, enum run_place place)
     return false;
 }
 
-void run_note_bad(struct remote *remote, uint64_t id, enum run_place place)
+static void note_bad_run(struct remote *remote, uint64_t id, enum run_place place)
 {
     if (run_is_bad(remote, id, place) || remote->runs.bad_count == ARRAY_LEN(remote->runs.bad))
         return; /* one that has no room is found again */
@@ -226,7 +226,7 @@ static void note_bad_runs(const struct run_fetch *fetch)
             log_warn("remote: %s/%016llx is %s; its state was read from %s/%016llx",
                      run_directories[place], id, explain(fetch->lost[i][place]),
                      run_directories[RUN_PLACES - 1 - place], id);
-            run_note_bad(fetch->remote, id, place);
+            note_bad_run(fetch->remote, id, place);
         }
 }
 

@@ -68,7 +68,6 @@ CAIRN_MUST_CHECK int runs_fetch_of(struct store *store, struct remote *remote,
 bool remote_object_is_lost(int error);
 bool head_names_run(const struct head *head, uint64_t id);
 bool run_is_bad(const struct remote *remote, uint64_t id, enum run_place place);
-void run_note_bad(struct remote *remote, uint64_t id, enum run_place place);
 
 /* --- whole.c ---------------------------------------------------------------------------------- */
 

@@ -97,7 +97,8 @@ static int room_open_file(struct room *room, int flags, bool direct, struct room
     return file->fd >= 0 ? 0 : -errno;
 }
 
-bool room_is_out(int error)
+/* The error says that the medium, or a quota, has no more bytes or no more inodes. */
+static bool is_out_of_space(int error)
 {
     return error == -ENOSPC || error == -EDQUOT;
 }
@@ -220,7 +221,7 @@ static int empty_spare(struct room *room)
 static int allocate_from_spares(struct room *room, int fd, uint64_t len)
 {
     int r = allocate_file(fd, len);
-    while (room_is_out(r) && empty_spare(room) == 0)
+    while (is_out_of_space(r) && empty_spare(room) == 0)
         r = allocate_file(fd, len);
     return r;
 }
@@ -246,7 +247,7 @@ int room_take(struct room *room, uint64_t len, bool direct, struct room_file *re
 {
     bool small = len <= ROOM_SPARE_LEN / 16;
     int r = small ? create_file(room, len, direct, ret_file) : -ENOSPC;
-    if (!room_is_out(r))
+    if (!is_out_of_space(r))
         return r;
     struct spare *s = take_spare(room, len);
     if (!s)
@@ -363,7 +364,7 @@ static int grow_spares(struct room *room, uint64_t bytes, unsigned files)
     while ((held = room_held(room)) < bytes) {
         uint64_t len = min_u64(most, align_up(bytes - held, SPARE_STEP));
         int r = extends ? extend_spare(room, len) : add_spare(room, len);
-        if ((room_is_out(r) || r == -EFBIG) && len > SPARE_STEP) {
+        if ((is_out_of_space(r) || r == -EFBIG) && len > SPARE_STEP) {
             most = align_up(len / 2, SPARE_STEP);
         } else if (r < 0 && !extends) {
             extends = true;

@@ -30,9 +30,6 @@ void room_close(struct room *room);
 CAIRN_MUST_CHECK int room_reserve(struct room *room, uint64_t bytes, unsigned files,
                                   uint64_t *ret_held);
 
-/* The error says that the medium, or a quota, has no more bytes or no more inodes. */
-bool room_is_out(int error);
-
 uint64_t room_held(struct room *room);
 
 /* A file with at least `len` bytes allocated: new, or a spare one. With `direct` it is opened for

@@ -32,7 +32,8 @@ int view_note_damage(struct view *view, int r)
     return r;
 }
 
-int db_read_error(struct view *view, char *message)
+/* db_error() of a read, which the view remembers. */
+static int read_error(struct view *view, char *message)
 {
     int r = view_note_damage(view, db_error("cannot read", message));
     if (r == -EIO)
@@ -114,7 +115,7 @@ int db_get(struct view *view, const struct snap *snap, const struct key *key,
     if (r < 0)
         return r;
     if (message)
-        return db_read_error(view, message);
+        return read_error(view, message);
     return ret_value->data ? 0 : -ENOENT;
 }
 
@@ -219,7 +220,7 @@ int iter_error(struct view *view, rocksdb_iterator_t *iter)
 {
     char *message = NULL;
     rocksdb_iter_get_error(iter, &message);
-    return message ? db_read_error(view, message) : 0;
+    return message ? read_error(view, message) : 0;
 }
 
 int scan_error(struct scan *scan)

@@ -60,8 +60,6 @@ static inline void value_done(struct value *v)
 /* Takes RocksDB's message (not NULL): logs it, frees it, gives -EUCLEAN (its files are damaged, or
  * some are missing) or -EIO. */
 CAIRN_MUST_CHECK int db_error(const char *doing, char *message);
-/* The same of a read, which the view remembers. */
-CAIRN_MUST_CHECK int db_read_error(struct view *view, char *message);
 /* Notes -EUCLEAN, of the files or of a row; gives the error back. */
 CAIRN_MUST_CHECK int view_note_damage(struct view *view, int r);
 /* Error that made an iterator stop, or 0. */
