@@ -169,12 +169,9 @@ def drop_caches():
 
 def save(bench, path):
     """A checkpoint: all pieces, one after the other, into one file."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
+    with rig.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644) as fd:
         for piece in bench.pieces:
             rig.write_all(fd, rig.read_file(piece))
-    finally:
-        os.close(fd)
 
 
 def read_all(path, expected):
@@ -194,8 +191,7 @@ def curl(bench, transfers, parallel):
         headers = client.signed(method, path, "", payload, {})
         lines += [f'url = "http://{client.host}{path}"', *(f'header = "{name}: {value}"' for name, value in headers.items())]
         lines += [*options, 'output = "/dev/null"', "fail", "next"]
-    config = os.path.join(bench.root, "curl.config")
-    rig.write_file(config, "\n".join(lines[:-1]).encode())
+    config = rig.write_file(os.path.join(bench.root, "curl.config"), "\n".join(lines[:-1]).encode())
     command = ["curl", "-s", "-S", "--no-progress-meter", "-K", config]
     if parallel > 1:
         command[1:1] = ["--parallel", "--parallel-immediate", "--parallel-max", str(parallel)]
@@ -350,8 +346,7 @@ class Floor:
                 headers = {**client.signed("GET", path, "", b"", {}), "Range": f"bytes={at}-{at + part - 1}"}
                 fields = [str(part), f"http://{client.host}{path}", *(f"{name}: {value}" for name, value in headers.items())]
                 lines.append("\t".join(fields))
-        path = os.path.join(self.bench.root, "null_remote.list")
-        rig.write_file(path, "\n".join(lines).encode())
+        path = rig.write_file(os.path.join(self.bench.root, "null_remote.list"), "\n".join(lines).encode())
         return path
 
     def restore(self, remote):

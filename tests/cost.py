@@ -54,8 +54,7 @@ def least(costs):
 def write_cost(cairn, seed):
     """256 MiB until they are on NVMe."""
     content, cost = rig.seeded_bytes(seed, 256 * rig.MIB), Cost(cairn.proc.pid)
-    rig.write_file(os.path.join(cairn.mnt, "content"), content)
-    cairn.wait()
+    cairn.write("content", content, "nvme")
     return {f"write_{name}": value for name, value in cost.spent().items()}
 
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import processes
 import rig
 
 pytestmark = pytest.mark.timeout(0.5)
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.timeout(0.5)
 def stop_daemon(cairn):
     pid = cairn.status()["pid"]
     os.kill(pid, signal.SIGSTOP)
-    rig.poll(lambda: rig.process_state(pid) == "T", 10, "the daemon to stand")
+    rig.poll(lambda: processes.process_state(pid) == "T", 10, "the daemon to stand")
     rig.write_file(cairn.mnt + "/file", b"")
 
 

@@ -26,7 +26,7 @@ import time
 
 import numpy
 
-from rig import REDUCE, cached_content, seeded_bytes, sync_directory
+from rig import REDUCE, cached_content, seeded_bytes, sync
 
 AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
 RENAME_EXCHANGE, RENAME_WHITEOUT = 2, 4
@@ -156,7 +156,7 @@ class Recorder:
         self.ordered("whiteout", lambda: whiteout(self.path(p), self.path(q)), p=p, q=q)
 
     def sync_directory(self, p):
-        self.ordered("fsyncdir", lambda: sync_directory(self.path(p)), p=p)
+        self.ordered("fsyncdir", lambda: sync(self.path(p)), p=p)
 
     def remove_tree(self, p):
         for entry in list(os.scandir(self.path(p))):

@@ -380,16 +380,6 @@ class RemoteMount(rig.Mount):
         self.drop_stage()
         shutil.rmtree(self.store, ignore_errors=True)
 
-    def umount(self, drain=None):
-        done = self.cairn("umount", self.mnt, *(["--drain", drain] if drain else []))
-        assert done.returncode == 0, f"cairn umount: {done.returncode} {done.stderr}"
-        code = self.reap()
-        assert code == 0, f"the daemon ended with {code}:\n{self.log()[-3000:]}"
-        assert not rig.mounted_at(self.mnt)
-
-    def wait_remote(self, path=None, timeout="240s"):
-        self.wait(path, "remote", timeout)
-
     def remote_status(self):
         return self.status()["remote"]
 

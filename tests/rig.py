@@ -21,11 +21,13 @@ import traceback
 
 from numpy.random import SFC64
 
+import processes
 import trained
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PATIENCE = 4  # a limit of time only ends what hangs; machines that run tests are slow for a while now and then
 REDUCE = "CAIRN_TESTS_REDUCE"  # --reduce, in the environment: processes that tests start write the same bytes
+WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 DEAD_MOUNT = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ESTALE, errno.EIO, errno.ENOENT)
 
 
@@ -103,37 +105,59 @@ class Dice(random.Random):
         return seeded_bytes(self.getrandbits(64), size)
 
 
-def sync_directory(path):
-    """All that the directory has in it now is durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+@contextlib.contextmanager
+def opened(path, flags=os.O_RDWR, mode=0o644, **where):
+    """A descriptor of the file, closed at the end."""
+    fd = os.open(path, flags, mode, **where)
     try:
-        os.fsync(fd)
+        yield fd
     finally:
         os.close(fd)
+
+
+def sync(path):
+    """The file, or all that the directory has in it now, is durable."""
+    with opened(path, os.O_RDONLY) as fd:
+        os.fsync(fd)
 
 
 def write_synced(path, data):
-    """Writes a file anew and fsyncs it."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
+    """Writes a file anew and fsyncs it. Returns its path."""
+    with opened(path, WRITE_NEW) as fd:
         write_all(fd, data)
         os.fsync(fd)
-    finally:
-        os.close(fd)
+    return path
 
 
-def write_file(path, data, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC):
-    fd = os.open(path, flags, 0o644)
-    try:
-        write_all(fd, data)
-    finally:
-        os.close(fd)
+def write_file(path, data, flags=WRITE_NEW):
+    """Returns the path. Text is written as UTF-8."""
+    with opened(path, flags) as fd:
+        write_all(fd, data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def write_files(root, files, write=write_file):
+    """files: {path below root: what is written there}."""
+    for name, data in files.items():
+        write(os.path.join(root, name), data)
 
 
 def write_all(fd, data):
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
+
+
+def patch(path, offset, data):
+    """Writes over a part of a file."""
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+def read_text(path):
+    with open(path) as file:
+        return file.read()
 
 
 def read_file(path):
@@ -158,12 +182,9 @@ def need_root(*devices):
 @contextlib.contextmanager
 def locked(path):
     """The file is locked as STORE/lock and a stage are by the process that has them."""
-    fd = os.open(path, os.O_RDWR)
-    try:
+    with opened(path) as fd:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
         yield fd
-    finally:
-        os.close(fd)
 
 
 def flip(path, offset, mask=0x10):
@@ -186,15 +207,6 @@ def mountpoints(kind=b"-"):
 
 def mounted_at(path):
     return os.fsencode(os.path.realpath(path)) in mountpoints()
-
-
-def waited_for_cpu():
-    """Seconds for which this thread could have run and no processor was free for it: what a busy machine adds to a measured time."""
-    try:
-        with open("/proc/thread-self/schedstat") as file:
-            return int(file.read().split()[1]) / 1e9
-    except FileNotFoundError:
-        return 0.0
 
 
 # For the shell in a mount namespace that a test has just made (unshare -m): what it inherited of CairnFS goes, and of disks that are cut
@@ -270,14 +282,48 @@ class Plain:
     def nothing(self, *args, **kwargs):
         return None
 
-    kill9 = drop_stage = delete_view = wait = close = reap = nothing
+    kill9 = drop_stage = delete_view = wait = wait_remote = close = reap = nothing
 
     def lose_power(self):
         self.kill9()
         self.drop_stage()
 
     def remount(self, **options):
+        self.umount()
         return self.mount(**options)
+
+    def crash(self, **options):
+        """kill -9, and the next mount."""
+        self.kill9()
+        return self.mount(**options)
+
+    def power_cycle(self, **options):
+        """Power is lost and comes back: the next mount has no stage."""
+        self.lose_power()
+        return self.mount(**options)
+
+    def mount_anew(self, **options):
+        """The view is lost: this mount makes another of journal and packs."""
+        self.delete_view()
+        return self.mount(**options)
+
+    @contextlib.contextmanager
+    def paused(self):
+        """The daemon stands."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.go_on()
+
+    def write(self, name, data, level=None):
+        """Writes a file and waits until the mount has this level. Returns the file's path."""
+        path = write_file(os.path.join(self.mnt, name), data)
+        if level == "remote":
+            self.wait_remote()
+        elif level:
+            self.wait(level=level)
+        return path
 
     def fsck(self):
         return subprocess.CompletedProcess(["fsck"], 0, "", "")
@@ -362,7 +408,7 @@ class Mount(Plain):
     def pause(self):
         """SIGSTOP; returns when every thread stands."""
         os.kill(self.proc.pid, signal.SIGSTOP)
-        poll(lambda: process_state(self.proc.pid) == "T", 10, "the daemon to stand", 0.001)
+        poll(lambda: processes.process_state(self.proc.pid) == "T", 10, "the daemon to stand", 0.001)
 
     def go_on(self):
         os.kill(self.proc.pid, signal.SIGCONT)
@@ -379,17 +425,18 @@ class Mount(Plain):
             stdin=subprocess.DEVNULL, env=self.env
         )
 
-    def umount(self):
-        """Drain to NVMe and end; the daemon must end well."""
-        done = self.cairn("umount", self.mnt)
-        assert done.returncode == 0, f"cairn umount: {done.returncode} {done.stderr}"
+    def verb(self, *args, code=0, **how):
+        """A command that ends with this code."""
+        done = self.cairn(*args, **how)
+        assert done.returncode == code, done
+        return done
+
+    def umount(self, drain=None):
+        """Drain to NVMe, or to the remote, and end; the daemon must end well."""
+        self.verb("umount", self.mnt, *(["--drain", drain] if drain else []))
         code = self.reap()
         assert code == 0, f"the daemon ended with {code}:\n{self.log()[-3000:]}"
         assert not mounted_at(self.mnt)
-
-    def remount(self, **options):
-        self.umount()
-        return self.mount(**options)
 
     def ask(self, **request):
         """The daemon's answer on the control socket. None: there is none."""
@@ -410,13 +457,13 @@ class Mount(Plain):
         if answer is not None:
             assert "errno" not in answer, answer
             return answer
-        done = self.cairn("status", self.mnt, "--json")
-        assert done.returncode == 0, f"cairn status: {done.returncode} {done.stderr}"
-        return json.loads(done.stdout)
+        return json.loads(self.verb("status", self.mnt, "--json").stdout)
 
     def wait(self, path=None, level="nvme", timeout="240s"):
-        done = self.cairn("wait", path or self.mnt, "--level", level, "--timeout", timeout)
-        assert done.returncode == 0, f"cairn wait: {done.returncode} {done.stderr}"
+        self.verb("wait", path or self.mnt, "--level", level, "--timeout", timeout)
+
+    def wait_remote(self, path=None, timeout="240s"):
+        self.wait(path, "remote", timeout)
 
     def fsck(self):
         return self.cairn("fsck", self.store, timeout=300)
@@ -449,33 +496,6 @@ class Mount(Plain):
         shutil.rmtree(self.stage_dir, ignore_errors=True)
 
 
-def of_threads(pid, name):
-    """The file of that name in /proc of each thread of a process, as bytes; threads that end meanwhile are passed over."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                yield read_file(f"/proc/{pid}/task/{task}/{name}")
-
-
-def process_state(pid):
-    """Of all threads: "T" if every one is stopped."""
-    states = {stat.rsplit(b")", 1)[1].split()[0].decode() for stat in of_threads(pid, "stat")}
-    return "T" if states == {"T"} else "".join(sorted(states))
-
-
-def open_files(pid):
-    """Where the descriptors of a process lead."""
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            yield os.readlink(f"/proc/{pid}/fd/{fd}")
-
-
-def nice_values(pid, name):
-    """Of the daemon's threads of this name."""
-    stats = [stat.decode().rsplit(")", 1) for stat in of_threads(pid, "stat")]
-    return {int(after.split()[16]) for before, after in stats if before.endswith("(" + name)}
-
-
 class LoopImage:
     """A sparse image with a filesystem on it, mounted through a loop device, or a device that is there; needs root."""
 
@@ -493,26 +513,11 @@ class LoopImage:
         file_systems_unmount(self.mountpoint)
 
 
-def parent_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        return int(file.read().rsplit(")", 1)[1].split()[1])
-
-
 def run(*command):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.returncode} {done.stderr}")
     return done.stdout
-
-
-def rss_bytes(pid):
-    """Resident memory of a process: anonymous and shared."""
-    total = 0
-    with open(f"/proc/{pid}/status") as file:
-        for line in file:
-            if line.startswith(("RssAnon:", "RssShmem:")):
-                total += int(line.split()[1]) * KIB
-    return total
 
 
 @contextlib.contextmanager

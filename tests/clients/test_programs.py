@@ -72,13 +72,11 @@ def test_git(cairn, rng, directory):
     git(clone, "gc", "-q", "--prune=now")
     tree = git(clone, "rev-parse", "HEAD^{tree}")
     check_repository(clone, tree)
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     check_repository(clone, tree)
     git(os.path.join(cairn.mnt, "other"), "status", "--porcelain")
     cairn.wait()
-    cairn.lose_power()
-    cairn.mount()
+    cairn.power_cycle()
     check_repository(clone, tree)
 
 
@@ -179,10 +177,9 @@ class Base:
 
 @pytest.mark.needs_mount
 @pytest.mark.parametrize("how", ("kill", "power loss"))
-def test_sqlite_wal_of_several_processes(cairn, shm_directory, how):
+def test_sqlite_wal_of_several_processes(cairn, shm_directory, how, mnt):
     """Every commit that returned is there after the daemon's death, and, since each was synced, after power loss."""
-    cairn.mount()
-    path = os.path.join(cairn.mnt, "base.db")
+    path = os.path.join(mnt, "base.db")
     base = Base(path, shm_directory)
     base.start()
     try:
@@ -276,7 +273,6 @@ def test_fio(cairn, kind, full):
     verify = ("--verify=crc32c", "--verify_fatal=1", "--randrepeat=1", "--allrandrepeat=1", "--group_reporting")
     job = ["fio", "--name=job", f"--directory={cairn.mnt}", f"--size={size}", "--numjobs=2", *FIO[kind], *verify]
     run(*job, "--do_verify=1", cwd=cairn.root, timeout=1000)
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     if kind != "mixed":
         run(*job, "--verify_only=1", cwd=cairn.root, timeout=1000)

@@ -22,8 +22,7 @@ def node(request, mount_factory, directory):
 
 def write(mount):
     contents = {f"{number}": rig.seeded_bytes(number, SIZE) for number in range(4)}
-    for name, data in contents.items():
-        rig.write_file(os.path.join(mount.mnt, name), data)
+    rig.write_files(mount.mnt, contents)
     rig.run("sync", "-f", mount.mnt)
     return contents
 
@@ -38,9 +37,7 @@ def pack_of(mount):
 
 
 def verb(mount, name, code=0):
-    done = mount.cairn(name, mount.mnt)
-    assert done.returncode == code, done
-    return done.stdout
+    return mount.verb(name, mount.mnt, code=code).stdout
 
 
 def test_chunks_that_are_found_in_it_move_and_the_file_stays(node):
@@ -51,15 +48,13 @@ def test_chunks_that_are_found_in_it_move_and_the_file_stays(node):
     node.umount()
     pack = pack_of(node)
     os.truncate(pack, os.path.getsize(pack) // 2)
-    node.delete_view()
-    node.mount()
+    node.mount_anew()
     check(node, contents)
     assert "so it is kept" in verb(node, "scrub")
     verb(node, "gc")
     assert os.path.exists(pack)
     check(node, contents)
-    node.umount()
-    node.mount()
+    node.remount()
     assert os.path.exists(pack)
     check(node, contents)
 
@@ -72,8 +67,7 @@ def test_a_pack_that_was_put_back(cairn, length):
     pack = pack_of(cairn)
     whole = rig.read_file(pack)
     os.truncate(pack, length)
-    cairn.delete_view()
-    cairn.mount()
+    cairn.mount_anew()
     verb(cairn, "gc")
     cairn.umount()
     assert os.path.getsize(pack) == length
@@ -82,6 +76,5 @@ def test_a_pack_that_was_put_back(cairn, length):
     verb(cairn, "gc")
     cairn.umount()
     assert rig.read_file(pack) == whole
-    cairn.delete_view()
-    cairn.mount()
+    cairn.mount_anew()
     check(cairn, contents)

@@ -42,8 +42,7 @@ def fill(mount):
     mount.mount()
     for name in list(FILES)[:3]:
         synced(mount.mnt, name, files[name])
-    mount.umount()
-    mount.mount()
+    mount.remount()
     for name in [*list(FILES)[3:], LAST]:
         synced(mount.mnt, name, files[name])
     return files
@@ -52,8 +51,7 @@ def fill(mount):
 def read(path, want):
     """True: the right bytes; False: EIO for some of them. Anything else fails."""
     good = True
-    fd = os.open(path, os.O_RDONLY)
-    try:
+    with rig.opened(path, os.O_RDONLY) as fd:
         assert os.fstat(fd).st_size == len(want)
         for at in range(0, len(want), 64 * rig.KIB):
             try:
@@ -64,8 +62,6 @@ def read(path, want):
                 continue
             assert got == want[at : at + len(got)], f"wrong bytes at {at}"
             good = good and len(got) == min(64 * rig.KIB, len(want) - at)
-    finally:
-        os.close(fd)
     return good
 
 

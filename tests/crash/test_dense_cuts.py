@@ -33,8 +33,7 @@ def node(new_disk, on_remote, directory, rng):
     made.content = {f"run/step{number}": trained.trained_bytes(number, 3 * rig.MIB) for number in range(FILES)}
     os.mkdir(os.path.join(made.mnt, "run"))
     for name, data in made.content.items():
-        rig.write_file(os.path.join(made.mnt, name), data)
-        made.wait_remote()
+        made.write(name, data, "remote")
     assert dense_bytes(made) == 0
     return made
 

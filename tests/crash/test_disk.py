@@ -138,11 +138,8 @@ class Round:
         """What has to be before the first cut."""
 
     def copy_remote(self):
-        self.mount.pause()
-        try:
+        with self.mount.paused():
             return self.disk.count(), self.mount.remote.copy()
-        finally:
-            self.mount.go_on()
 
     def cut(self, at, how, judge_one):
         """Makes one image and has it judged: judge_one(loop, mark, end_mark) returns how many operations are left."""

@@ -27,8 +27,7 @@ def test_a_pack_of_a_large_draft_fails(cairn, disk, site, call, error):
     assert disk.fired() >= 1
     disk.disarm()
     assert rig.read_file(path) == data
-    cairn.kill9()
-    cairn.mount(stage="64M")
+    cairn.crash(stage="64M")
     assert rig.read_file(path) == data
     cairn.umount_whole()
 
@@ -78,8 +77,7 @@ def test_fsync_while_the_view_cannot_be_written(cairn, disk, error):
     for number in range(40, 50):
         rig.write_synced(cairn.mnt + f"/late-{number}", rig.seeded_bytes(number, 10_000))
     rig.check_files(cairn.mnt, want)
-    cairn.lose_power()
-    cairn.mount(stage="64M")
+    cairn.power_cycle(stage="64M")
     rig.check_files(cairn.mnt, want)
     cairn.umount_whole()
 
@@ -144,8 +142,7 @@ def test_a_run_that_the_disk_did_not_take(cairn, disk, directory):
     """P9: what was written is read back before it counts; published a moment later, when the disk takes it."""
     cairn.mount(remote=f"dir:{directory}/remote")
     disk.arm("runs", "pwrite", "lie", times=1)
-    rig.write_file(cairn.mnt + "/file", b"content")
-    cairn.wait(level="remote")
+    cairn.write("file", b"content", "remote")
     assert disk.fired() == 1
     assert cairn.proc.poll() is None
     disk.disarm()

@@ -25,14 +25,13 @@ def requests_of(length, shift):
 
 
 @pytest.mark.parametrize("shift", (0, 1, 100, 4095))
-def test_what_comes_in_one_request(cairn, shift):
+def test_what_comes_in_one_request(cairn, shift, mnt):
     """What touches at most 256 pages of memory, wherever it goes in the file."""
-    cairn.mount()
 
     def requests():
         return cairn.status()["mount"]["requests_total"]
 
-    fd = os.open(os.path.join(cairn.mnt, "file"), NEW | os.O_DSYNC)
+    fd = os.open(os.path.join(mnt, "file"), NEW | os.O_DSYNC)
     before = requests()
     asking = requests() - before  # the verb, when it is started, closes the descriptor that it inherits
     for length in (1, PAGE, MOST - PAGE + 1, MOST - PAGE + 2, MOST - 100, MOST, MOST + 1, 2 * MOST, 3 * MOST):

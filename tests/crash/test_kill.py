@@ -150,8 +150,7 @@ def test_view_deleted_after_kill(cairn, rng, directory, shm_directory):
         campaign.kill(writers)
     finally:
         writers.kill()
-    cairn.delete_view()
-    cairn.mount()
+    cairn.mount_anew()
     judge.check_live(campaign.path(1), writers.log)
     picture = judge.snapshot(campaign.path(1))
     cairn.umount()
@@ -163,16 +162,15 @@ def test_view_deleted_after_kill(cairn, rng, directory, shm_directory):
 
 
 @pytest.mark.needs_mount
-def test_drain_on_sigterm(cairn, rng, directory):
+def test_drain_on_sigterm(cairn, rng, directory, mnt):
     """SIGTERM drains to NVMe and ends: afterwards nothing needs the stage."""
-    cairn.mount()
     data = rig.seeded_bytes(rng.random(), 8 * rig.MIB)
-    rig.write_file(os.path.join(cairn.mnt, "file"), data)
+    rig.write_file(os.path.join(mnt, "file"), data)
     cairn.proc.terminate()
     assert cairn.reap() == 0
     cairn.drop_stage()
     cairn.mount()
-    assert rig.read_file(os.path.join(cairn.mnt, "file")) == data
+    assert rig.read_file(os.path.join(mnt, "file")) == data
 
 
 @pytest.mark.needs_mount
@@ -181,8 +179,7 @@ def test_second_signal_ends_at_once(cairn, rng, again):
     """P2: whoever cannot wait until all is carried sends a second signal: the daemon ends, and the next mount has every byte."""
     cairn.mount(writeback_delay="1h")
     contents = {f"file-{number}": rig.seeded_bytes(rng.random(), rng.randrange(1, 4 * rig.MIB)) for number in range(6)}
-    for name, data in contents.items():
-        rig.write_file(os.path.join(cairn.mnt, name), data)
+    rig.write_files(cairn.mnt, contents)
     contents["draft"] = rig.seeded_bytes(rng.random(), rig.MIB)
     draft = os.open(os.path.join(cairn.mnt, "draft"), os.O_WRONLY | os.O_CREAT, 0o644)
     try:

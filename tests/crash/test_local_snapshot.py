@@ -76,8 +76,7 @@ def wait_for_snapshot(mount, noise):
 
 def make_tree(mnt, rng):
     content = {f"f{i}": rng.randbytes(rng.choice([0, 100, 20_000, 1_500_000])) for i in range(30)}
-    for name, data in content.items():
-        rig.write_file(os.path.join(mnt, name), data)
+    rig.write_files(mnt, content)
     os.mkdir(os.path.join(mnt, "directory"))
     os.link(os.path.join(mnt, "f0"), os.path.join(mnt, "directory", "again"))
     os.symlink("f1", os.path.join(mnt, "link"))
@@ -91,15 +90,14 @@ def check_tree(mnt, content):
 
 
 @pytest.mark.timeout(240)
-def test_the_journal_ends(cairn, rng):
+def test_the_journal_ends(cairn, rng, mnt):
     """Whatever happens to a few files, it stays bounded; view and state are made from the snapshot and what came after it."""
-    cairn.mount()
-    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
+    content, noise = make_tree(mnt, rng), Noise(mnt)
     wait_for_snapshot(cairn, noise)
     wait_for_snapshot(cairn, noise)
     content["after"] = rng.randbytes(40_000)
-    rig.write_file(os.path.join(cairn.mnt, "after"), content["after"])
-    os.unlink(os.path.join(cairn.mnt, "f2"))
+    rig.write_file(os.path.join(mnt, "after"), content["after"])
+    os.unlink(os.path.join(mnt, "f2"))
     del content["f2"]
     cairn.umount()
     assert min(int(name, 16) for name in os.listdir(os.path.join(cairn.store, "journal"))) > 1
@@ -108,22 +106,21 @@ def test_the_journal_ends(cairn, rng):
     assert cairn.fsck().returncode == 0
     for _ in range(2):
         cairn.mount()
-        check_tree(cairn.mnt, content)
-        noise.check(cairn.mnt)
-        assert not os.path.exists(os.path.join(cairn.mnt, "f2"))
+        check_tree(mnt, content)
+        noise.check(mnt)
+        assert not os.path.exists(os.path.join(mnt, "f2"))
         content["again"] = rng.randbytes(100_000)
-        rig.write_file(os.path.join(cairn.mnt, "again"), content["again"])
+        rig.write_file(os.path.join(mnt, "again"), content["again"])
         cairn.kill9()
         cairn.delete_view()
     cairn.mount()
-    check_tree(cairn.mnt, content)
+    check_tree(mnt, content)
     cairn.umount_whole()
 
 
-def test_the_journal_ends_where_all_sessions_are_short(cairn):
+def test_the_journal_ends_where_all_sessions_are_short(cairn, mnt):
     """What a session leaves due waits until the next one has served for 2 s; a journal that is longer by far does not."""
-    cairn.mount()
-    noise = Noise(cairn.mnt)
+    noise = Noise(mnt)
     for _ in range(24):
         begun = rig.time.monotonic()
         for _ in range(300):
@@ -133,7 +130,7 @@ def test_the_journal_ends_where_all_sessions_are_short(cairn):
         print(f"{rig.time.monotonic() - begun:.1f} s, {noise.count * 60_000 >> 20} MiB of noise, {length >> 20} MiB of journal")
         assert length <= 4 * 48 * rig.MIB + 64 * rig.MIB  # what makes it longer by far, and what comes meanwhile
         cairn.mount()
-        noise.check(cairn.mnt)
+        noise.check(mnt)
     assert noise.count * 60_000 > 400 * rig.MIB and snapshots(cairn.store)
     cairn.umount()
 
@@ -173,10 +170,9 @@ def test_power_cuts_around_snapshots(power, cairn_on_image, rng, directory, shm_
 
 
 @pytest.mark.timeout(240)
-def test_killed_around_snapshots(cairn, rng, full):
+def test_killed_around_snapshots(cairn, rng, full, mnt):
     """P2: kill -9 at random moments; the view is lost every other time."""
-    cairn.mount()
-    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
+    content, noise = make_tree(mnt, rng), Noise(mnt)
     wait_for_snapshot(cairn, noise)
     taken = 0
     for turn in range(30 if full else 3):
@@ -189,8 +185,8 @@ def test_killed_around_snapshots(cairn, rng, full):
         if turn % 2:
             cairn.delete_view()
         cairn.mount()
-        noise.check(cairn.mnt)
-        check_tree(cairn.mnt, content)
+        noise.check(mnt)
+        check_tree(mnt, content)
     assert taken, "no snapshot was taken"
     cairn.umount_whole()
 
@@ -200,12 +196,10 @@ def pack_names(store):
 
 
 @pytest.mark.timeout(240)
-def test_a_pack_whose_removal_the_power_undid(cairn, rng):
+def test_a_pack_whose_removal_the_power_undid(cairn, rng, mnt):
     """P4: the journal drops a pack that the snapshot knew, and its file is still there when the view is made anew."""
-    cairn.mount()
-    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
-    deleted = os.path.join(cairn.mnt, "deleted")
-    rig.write_file(deleted, rng.randbytes(30 * rig.MIB))
+    content, noise = make_tree(mnt, rng), Noise(mnt)
+    deleted = rig.write_file(os.path.join(mnt, "deleted"), rng.randbytes(30 * rig.MIB))
     cairn.wait()
     wait_for_snapshot(cairn, noise)
     packs, copies = os.path.join(cairn.store, "packs"), os.path.join(cairn.root, "packs")
@@ -220,7 +214,7 @@ def test_a_pack_whose_removal_the_power_undid(cairn, rng):
     cairn.delete_view()
     cairn.drop_stage()
     cairn.mount()
-    check_tree(cairn.mnt, content)
+    check_tree(mnt, content)
     assert not gone & pack_names(cairn.store)
     cairn.umount_whole()
 
@@ -232,14 +226,12 @@ def lose_view_log(store):
 
 
 @pytest.mark.timeout(240)
-def test_a_view_that_was_being_made_is_not_believed(cairn, rng, full):
+def test_a_view_that_was_being_made_is_not_believed(cairn, rng, full, mnt):
     """P2, P4: the daemon dies, or the power goes, while the view is made anew from the snapshot: no pack is taken for a leftover."""
-    cairn.mount()
-    content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
+    content, noise = make_tree(mnt, rng), Noise(mnt)
     for number in range(60):
         content[f"many-{number}"] = rng.randbytes(50_000)
-        rig.write_file(os.path.join(cairn.mnt, f"many-{number}"), content[f"many-{number}"])
-        cairn.wait()  # a pack of its own
+        cairn.write(f"many-{number}", content[f"many-{number}"], "nvme")  # a pack of its own
     wait_for_snapshot(cairn, noise)
     cairn.umount()
     packs = pack_names(cairn.store)
@@ -251,7 +243,7 @@ def test_a_view_that_was_being_made_is_not_believed(cairn, rng, full):
             rig.time.sleep(rng.uniform(0.01, 0.15))
             cairn.proc.kill()
             cairn.reap()
-            rig.file_systems_unmount(cairn.mnt)
+            rig.file_systems_unmount(mnt)
             print(f"killed after {rig.time.monotonic() - begun:.3f} s")
         else:
             cairn.mount()
@@ -259,7 +251,7 @@ def test_a_view_that_was_being_made_is_not_believed(cairn, rng, full):
             lose_view_log(cairn.store)
             cairn.drop_stage()
         cairn.mount()
-        check_tree(cairn.mnt, content)
+        check_tree(mnt, content)
         assert packs <= pack_names(cairn.store)
         cairn.umount()
     assert cairn.fsck().returncode == 0
@@ -272,8 +264,7 @@ def test_with_a_remote_later(cairn, mount_factory, request, rng, directory):
     content, noise = make_tree(cairn.mnt, rng), Noise(cairn.mnt)
     wait_for_snapshot(cairn, noise)
     cairn.umount()
-    cairn.delete_view()
-    cairn.mount(remote=remote)
+    cairn.mount_anew(remote=remote)
     cairn.wait(None, "remote", "60s")
     cairn.umount()
     other = mount_factory(os.path.join(directory, "other"), request=request)

@@ -130,8 +130,7 @@ def test_a_successor_makes_the_view_anew(request, kept, directory, sanitized):
     status = kept.status()
     assert status["view"]["damaged"] is False and status["mount"]["successor"]["deaths"] == 1
     assert os.path.isdir(kept.store + "/lost+found/view") and not os.path.exists(kept.store + "/view.anew")
-    kept.lose_power()
-    kept.mount(stage="64M")
+    kept.power_cycle(stage="64M")
     check(kept, want)
     kept.umount_whole()
 
@@ -157,8 +156,7 @@ def test_it_ends_for_a_view_only_now_and_then(request, kept, directory, sanitize
         file.close()
     kept.kill_daemon(wait=True)  # any start that finds the damage makes it anew
     check(kept, want)
-    kept.umount()
-    kept.mount(stage="64M")
+    kept.remount(stage="64M")
     check(kept, want)
 
 
@@ -186,8 +184,7 @@ def test_without_a_successor_it_is_told(request, cairn, directory, sanitized):
     assert "damaged" in cairn.cairn("status", cairn.mnt).stdout
     rig.write_synced(cairn.mnt + "/file", b"content after")
     want["file"] = b"content after"
-    cairn.umount()
-    cairn.mount(stage="64M")
+    cairn.remount(stage="64M")
     check(cairn, want)
     cairn.umount_whole()
 

@@ -12,8 +12,7 @@ pytestmark = pytest.mark.needs_mount
 
 
 def check_after_power_loss(cairn, files):
-    cairn.lose_power()
-    cairn.mount()
+    cairn.power_cycle()
     assert all(rig.read_file(os.path.join(cairn.mnt, name)) == data for name, data in files.items())
     assert not cairn.status()["damage"]
     cairn.umount_whole()
@@ -25,8 +24,7 @@ def test_new_packs_are_known_without_reading_them(cairn, disk, kind):
     cairn.mount(writeback_delay="1h")
     files = {f"file-{i}": rig.seeded_bytes(i, 700_000) for i in range(4)}
     with disk.fault("packs", "pread", kind, times=0):
-        for name, data in files.items():
-            rig.write_synced(os.path.join(cairn.mnt, name), data)
+        rig.write_files(cairn.mnt, files, rig.write_synced)
     check_after_power_loss(cairn, files)
 
 
@@ -43,12 +41,10 @@ def test_a_pack_that_was_written_wrongly_is_written_again(cairn, disk, kind):
     check_after_power_loss(cairn, files)
 
 
-def test_an_index_that_is_read_wrongly_is_read_again(cairn, disk):
+def test_an_index_that_is_read_wrongly_is_read_again(cairn, disk, mnt):
     """P8: a transient misread of a pack's end while the view is made anew costs nothing."""
-    cairn.mount()
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(3)}
-    for name, data in files.items():
-        rig.write_synced(os.path.join(cairn.mnt, name), data)
+    rig.write_files(mnt, files, rig.write_synced)
     cairn.umount()
     cairn.delete_view()
     with disk.fault("packs", "pread", "misread", times=2):
@@ -62,8 +58,7 @@ def test_a_batch_that_is_read_wrongly_is_read_again(cairn, disk):
     """P3: what a misread makes of the last batch is not the end of the journal."""
     cairn.mount(writeback_delay="1h")
     files = {f"file-{i}": rig.seeded_bytes(i, 50_000) for i in range(5)}
-    for name, data in files.items():
-        rig.write_synced(os.path.join(cairn.mnt, name), data)
+    rig.write_files(cairn.mnt, files, rig.write_synced)
     for skip in range(2, 12, 3):
         cairn.lose_power()
         cairn.delete_view()
@@ -98,12 +93,10 @@ def test_a_directory_whose_fsync_fails(cairn, disk, times):
     check_after_power_loss(cairn, files)
 
 
-def test_a_directory_that_was_being_made_anew(cairn):
+def test_a_directory_that_was_being_made_anew(cairn, mnt):
     """P2: killed in between, files have their names in one directory or the other: they are folded into one."""
-    cairn.mount()
     files = {f"file-{i}": rig.seeded_bytes(i, 900_000) for i in range(4)}
-    for name, data in files.items():
-        rig.write_synced(os.path.join(cairn.mnt, name), data)
+    rig.write_files(mnt, files, rig.write_synced)
     cairn.umount()
     for number, directory in enumerate(("packs", "journal", "packs")):
         path = os.path.join(cairn.store, directory)
@@ -112,7 +105,7 @@ def test_a_directory_that_was_being_made_anew(cairn):
         for name in sorted(os.listdir(path + ".anew"))[number::2]:
             os.link(os.path.join(path + ".anew", name), os.path.join(path, name))
         cairn.mount()
-        assert all(rig.read_file(os.path.join(cairn.mnt, name)) == data for name, data in files.items())
+        assert all(rig.read_file(os.path.join(mnt, name)) == data for name, data in files.items())
         cairn.umount()
         assert not os.path.exists(path + ".anew")
     assert cairn.fsck().returncode == 0

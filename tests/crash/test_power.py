@@ -117,10 +117,10 @@ def test_fsync_then_cut(power, cairn_on_image, rng):
     os.close(fd)
     os.mkdir(os.path.join(cairn.mnt, "directory"))
     rig.write_file(os.path.join(cairn.mnt, "directory", "large"), two)
-    rig.sync_directory(os.path.join(cairn.mnt, "directory"))
+    rig.sync(os.path.join(cairn.mnt, "directory"))
     second = power.cut()
     rig.write_file(os.path.join(cairn.mnt, "third"), three)
-    rig.sync_directory(cairn.mnt)
+    rig.sync(cairn.mnt)
     third = power.cut()
     cairn.lose_power()
     expect(power, cairn, first, {"small": one})
@@ -142,8 +142,7 @@ def test_short_lived_files_cost_nothing(cairn, rng, plain):
     cairn.mount(writeback_delay="1h")
     before = cairn.status()["nvme"]["written_bytes_total"]
     for number in range(10):
-        path = os.path.join(cairn.mnt, "scratch")
-        rig.write_file(path, rig.seeded_bytes(rng.random(), 8 * rig.MIB))
+        path = rig.write_file(os.path.join(cairn.mnt, "scratch"), rig.seeded_bytes(rng.random(), 8 * rig.MIB))
         os.unlink(path)
     cairn.wait()
     assert cairn.status()["nvme"]["written_bytes_total"] - before < rig.MIB

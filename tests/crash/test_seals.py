@@ -29,9 +29,7 @@ def write_tensor(path, number):
 
 
 def info(cairn, path):
-    done = cairn.cairn("info", path, "--json")
-    assert done.returncode == 0, done.stderr
-    return rig.json.loads(done.stdout)
+    return rig.json.loads(cairn.verb("info", path, "--json").stdout)
 
 
 def is_carried(cairn, path):
@@ -67,8 +65,7 @@ def test_what_was_closed_survives_the_daemon(cairn):
     os.open(path, NEW)
     for number in range(20):
         write_tensor(path, number)
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     expect_tensors(path, 20)
 
 
@@ -93,9 +90,8 @@ def test_marker_is_never_there_without_what_was_closed(cairn, marker):
         write_tensor(path, number)
     MARKERS[marker](cairn.mnt, path)
     os.pwrite(fd, b"later", 20 * TENSOR)  # and stays open
-    rig.sync_directory(cairn.mnt)
-    cairn.lose_power()
-    cairn.mount()
+    rig.sync(cairn.mnt)
+    cairn.power_cycle()
     assert os.path.lexists(os.path.join(cairn.mnt, "marker")) or os.getxattr(path, "user.complete") == b"1"
     expect_tensors(path, 5)
 
@@ -106,9 +102,8 @@ def test_fsync_of_the_directory_covers_what_was_closed(cairn):
     path = os.path.join(cairn.mnt, "file")
     os.open(path, NEW)
     write_tensor(path, 0)
-    rig.sync_directory(cairn.mnt)
-    cairn.lose_power()
-    cairn.mount()
+    rig.sync(cairn.mnt)
+    cairn.power_cycle()
     expect_tensors(path, 1)
 
 
@@ -154,9 +149,8 @@ def test_what_was_closed_is_kept_before_it_is_truncated(cairn):
     fd = os.open(path, NEW)
     write_tensor(path, 0)
     os.ftruncate(fd, 0)
-    rig.sync_directory(cairn.mnt)
-    cairn.lose_power()
-    cairn.mount()
+    rig.sync(cairn.mnt)
+    cairn.power_cycle()
     expect_tensors(path, 1)
 
 
@@ -184,7 +178,7 @@ def save(mnt, name, progress):
         os.mkdir(os.path.join(markers, str(done - 1)))
         os.pwrite(fd, b"x", 4_000_000 * TENSOR + done)
         if done % 20 == 0:
-            rig.sync_directory(markers)
+            rig.sync(markers)
             synced = done
         progress.tell(done, synced)
 

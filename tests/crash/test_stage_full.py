@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+import processes
 import rig
 
 STAGE, TOTAL, FILE = 128 * rig.MIB, 512 * rig.MIB, 64 * rig.MIB
@@ -64,20 +65,20 @@ class Memory(threading.Thread):
 
     def run(self):
         while not self.over.wait(0.02):
-            self.largest = max(self.largest, rig.rss_bytes(self.pid))
+            self.largest = max(self.largest, processes.rss_bytes(self.pid))
 
 
 def write_stream(directory, total, seed):
     """One writer, 16 MiB writes into files of 64 MiB; returns the seconds until the last close, without those for which it got no CPU."""
     block = bytearray(rig.seeded_bytes(seed, 16 * rig.MIB))
-    begin, waited = rig.time.monotonic(), rig.waited_for_cpu()
+    begin, waited = rig.time.monotonic(), processes.waited_for_cpu()
     for number in range(total // FILE):
         fd = os.open(os.path.join(directory, f"file-{number}"), os.O_WRONLY | os.O_CREAT, 0o644)
         for part in range(4):
             refresh(block, number * 4 + part)
             rig.write_all(fd, block)
         os.close(fd)
-    return rig.time.monotonic() - begin - (rig.waited_for_cpu() - waited)
+    return rig.time.monotonic() - begin - (processes.waited_for_cpu() - waited)
 
 
 def refresh(block, number):
@@ -185,8 +186,7 @@ def test_file_larger_than_the_stage(cairn, rng):
     with open(path, "wb", buffering=0) as file:
         rig.write_all(file.fileno(), data)
         assert rig.read_file(path) == data
-    cairn.kill9()
-    cairn.mount(stage="64M")
+    cairn.crash(stage="64M")
     assert rig.read_file(path) == data
     cairn.umount_whole()
 

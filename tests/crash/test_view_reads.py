@@ -111,8 +111,7 @@ class Work:
         rig.write_file(self.path("unsynced.new"), rig.seeded_bytes(self.number, 70_000))
         self.patient(lambda: os.replace(self.path("unsynced.new"), self.path("unsynced")) or True)
         self.want["unsynced"] = rig.seeded_bytes(self.number, 70_000)
-        self.mount.kill9()
-        self.mount.mount()
+        self.mount.crash()
 
     def upkeep(self):
         mnt = self.mount.mnt

@@ -68,8 +68,7 @@ def test_same_as_ext4_in_any_order(cairn, ext4, program, seed, full, delay):
     cairn.mount(writeback_delay=delay, stage="256M")
 
     def kill():
-        cairn.kill9()
-        cairn.mount(writeback_delay=delay, stage="256M")
+        cairn.crash(writeback_delay=delay, stage="256M")
 
     def remount():
         cairn.remount(writeback_delay=delay, stage="256M")
@@ -105,13 +104,12 @@ def test_races_leave_what_some_order_leaves(cairn, ext4, program, seed, full, de
 
 
 @pytest.mark.timeout(150)
-def test_what_a_library_loses_by_its_own_race(cairn, ext4, program, report):
+def test_what_a_library_loses_by_its_own_race(ext4, program, report, mnt):
     """DataStates-LLM hands tensors to a thread and then opens the file with O_TRUNC: each that is lost was written before that had
     returned, on the mount as on ext4, which loses them when the open comes late."""
-    cairn.mount()
     figures = {}
     for delay in (0, 100, 1000):
-        for name, directory in (("mount", cairn.mnt), ("ext4", ext4)):
+        for name, directory in (("mount", mnt), ("ext4", ext4)):
             told = subprocess.run([program, "header", "1", "0", "200", str(delay), directory], capture_output=True, text=True,
                                   check=True).stdout
             words = told.split()

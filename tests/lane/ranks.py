@@ -54,8 +54,7 @@ class Job:
 
     def script(self, code):
         """A script of a few lines."""
-        path = os.path.join(self.elsewhere, "ranks.py")
-        rig.write_file(path, code.encode())
+        path = rig.write_file(os.path.join(self.elsewhere, "ranks.py"), code.encode())
         return path
 
     def run(self, *arguments):

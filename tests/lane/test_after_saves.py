@@ -50,27 +50,24 @@ def save(lane, path, parts):
     return lane.stats().bytes_referenced - before
 
 
-def test_an_idle_trainer_keeps_no_mount_in_use(cairn, raw_lane):
+def test_an_idle_trainer_keeps_no_mount_in_use(cairn, raw_lane, mnt):
     """It saves by reference; the mount is unmounted beside it and made anew; the next save refers to what is there still."""
-    cairn.mount()
-    model, path = Model(), os.path.join(cairn.mnt, "step1")
+    model, path = Model(), os.path.join(mnt, "step1")
     model.set(b"a", 1)
     model.set(b"b", 2)
     parts = model.parts
     assert save(raw_lane, path, parts) == 0
-    assert save(raw_lane, os.path.join(cairn.mnt, "step2"), parts) == 2 * SIZE
-    assert library.open_below(cairn.mnt) == []
-    done = cairn.cairn("umount", cairn.mnt)
-    assert done.returncode == 0, done.stderr
+    assert save(raw_lane, os.path.join(mnt, "step2"), parts) == 2 * SIZE
+    assert library.open_below(mnt) == []
+    cairn.verb("umount", mnt)
     cairn.reap()
     cairn.mount()
     model.set(b"b", 3)
-    assert save(raw_lane, os.path.join(cairn.mnt, "step3"), parts) == SIZE
-    cairn.umount()
-    cairn.mount()
+    assert save(raw_lane, os.path.join(mnt, "step3"), parts) == SIZE
+    cairn.remount()
     other = rig.seeded_bytes(4, SIZE)
-    rig.write_file(os.path.join(cairn.mnt, "step3"), other + parts[b"b"].raw)  # of the same size, by another
-    assert save(raw_lane, os.path.join(cairn.mnt, "step4"), parts) == 0
+    rig.write_file(os.path.join(mnt, "step3"), other + parts[b"b"].raw)  # of the same size, by another
+    assert save(raw_lane, os.path.join(mnt, "step4"), parts) == 0
 
 
 def test_a_wait_for_nvme_hurries_the_mount(cairn, raw_lane, lane):
@@ -172,8 +169,7 @@ def test_a_name_that_is_being_given_is_not_waited_for(slow, raw_lane, lane):
 
 def test_a_stopped_daemon_keeps_no_wait(stall, lane):
     """Of files that this process has not saved, too: a wait has the end that it was given, and the next one has what is there."""
-    path = os.path.join(stall.mount.mnt, "f")
-    rig.write_file(path, b"not saved by the lane")
+    path = rig.write_file(os.path.join(stall.mount.mnt, "f"), b"not saved by the lane")
     stall.stop()
     for level in ("nvme", "remote"):
         with pytest.raises(TimeoutError):

@@ -360,8 +360,7 @@ assert error is None and sorted(os.listdir(directory)) == ["0.pt"], os.listdir(d
 
 
 @pytest.mark.parametrize("what", ["descriptors", "threads"])
-def test_no_room_for(lane, cairn, programs, what):
+def test_no_room_for(lane, programs, what, mnt):
     """Descriptors run out: the save fails and leaves nothing. Python can start no thread: saves get their names all the same."""
-    cairn.mount()
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", NO_ROOM, cairn.mnt, what], env=programs, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", NO_ROOM, mnt, what], env=programs, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

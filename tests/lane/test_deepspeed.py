@@ -273,11 +273,10 @@ def check_end(path, report, plain):
 
 
 @pytest.mark.timeout(240)
-def test_latest_is_behind_all_ranks(cairn, ranks, directory):
+def test_latest_is_behind_all_ranks(ranks, directory, mnt):
     """Rank 1 has not its file yet: no `latest`. It cannot save: the older one stays, both go on and say so once. The next one is written,
     and what is loaded right behind its save is what was saved; at the end of the processes the last one is waited for."""
-    cairn.mount()
-    path = os.path.join(cairn.mnt, "run")
+    path = os.path.join(mnt, "run")
     job = ranks(HELD, path, "none", "held")
     assert int(job.line(1, "lazy")) >= 3, "the optimizer's state is not copied later"
     own = [os.path.join(path, "global_step2", name) for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_optim_states.pt")]

@@ -132,10 +132,9 @@ dist.destroy_process_group()
 
 
 @pytest.mark.timeout(120)
-def test_dcp_where_a_rank_fails(cairn, preloaded, lane):
+def test_dcp_where_a_rank_fails(preloaded, lane, mnt):
     """The coordinator is told, long before it would give up, and writes no `.metadata`."""
-    cairn.mount()
-    path = os.path.join(cairn.mnt, "step")
+    path = os.path.join(mnt, "step")
     os.mkdir(path)
     told = run(preloaded, FAILS, path, "save")
     assert "of rank 1 was not saved: no room" in told, told

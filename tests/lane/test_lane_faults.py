@@ -70,8 +70,7 @@ def begin_and_die(build, path, size):
 def test_a_full_disk_fails_the_save(cairn, build):
     cairn.mount(nvme="128M", stage="32M")
     lane = library.Lane(build)
-    path = os.path.join(cairn.mnt, "f")
-    rig.write_file(path, OLD)
+    path = rig.write_file(os.path.join(cairn.mnt, "f"), OLD)
     save = lane.raw(path, rig.noise("sealed", 200 * MIB))
     lane.fence()
     number, text = save.error()
@@ -123,10 +122,9 @@ def waiting_for_room(cairn, count):
     return status["stage"]["waiting_writers"] == count and nvme["written_bytes_total"] == before and nvme["available_bytes"] < MIB
 
 
-def test_a_dead_daemon_fails_the_save(cairn, build):
-    cairn.mount()
+def test_a_dead_daemon_fails_the_save(cairn, build, mnt):
     lane = library.Lane(build)
-    path = os.path.join(cairn.mnt, "f")
+    path = os.path.join(mnt, "f")
     lane.raw(path, OLD).wait()
     save = lane.begin(path, 2 * MIB)
     save.put(0, data_of(1, MIB))
@@ -137,71 +135,62 @@ def test_a_dead_daemon_fails_the_save(cairn, build):
     save.commit() if not lane.stats().saves_failed else None
     assert save.error()[0] in rig.DEAD_MOUNT
     cairn.mount()
-    assert read(path) == OLD and os.listdir(cairn.mnt) == ["f"]
+    assert read(path) == OLD and os.listdir(mnt) == ["f"]
     lane.raw(path, b"the same lane, the mount of after").wait()
     assert read(path) == b"the same lane, the mount of after"
     lane.close()
 
 
-def test_a_stopped_daemon_holds_up_no_training(cairn, build):
+def test_a_stopped_daemon_holds_up_no_training(cairn, build, mnt):
     """The fence waits as long as it may, then the save fails, and the training goes on."""
-    cairn.mount()
     lane = library.Lane(build, max_block_ms=300)
-    path = os.path.join(cairn.mnt, "f")
+    path = os.path.join(mnt, "f")
     lane.raw(path, OLD).wait()
     save = lane.begin(path, 20 * MIB)
-    cairn.pause()
-    try:
+    with cairn.paused():
         save.put(0, data_of(1, 20 * MIB))
         expect_error(errno.ETIMEDOUT, lane.fence, timeout_ms=20)
         lane.fence()
         number, text = save.error()
         assert number == errno.ETIMEDOUT and "300 ms" in text
         lane.fence()  # nothing is under way any more
-    finally:
-        cairn.go_on()
     lane.raw(path, b"later").wait()
-    assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
+    assert read(path) == b"later" and os.listdir(mnt) == ["f"]
     lane.close()
 
 
-def test_a_stopped_daemon_holds_up_no_call(cairn, build, directory):
+def test_a_stopped_daemon_holds_up_no_call(cairn, build, directory, mnt):
     """A call that names a path waits as long as it may, and fails; the lane goes on elsewhere, and what was opened too late is taken
     away."""
-    cairn.mount()
     lane = library.Lane(build, max_block_ms=LONG_MS)
-    path = os.path.join(cairn.mnt, "f")
+    path = os.path.join(mnt, "f")
     lane.raw(path, OLD).wait()
-    cairn.pause()
-    try:
+    with cairn.paused():
         assert "has not answered for 200 ms" in expect_error(errno.ETIMEDOUT, lane.begin, path, 20 * MIB, max_block_ms=200)
         assert "has not answered for 50 ms" in expect_error(errno.ETIMEDOUT, lane.marker, path, b"x", max_block_ms=50)
         lane.fence()
         lane.raw(os.path.join(directory, "elsewhere"), b"x").wait(timeout_ms=LONG_MS)
         for _ in range(10):  # more than there are threads
             expect_error(errno.ETIMEDOUT, lane.begin, path, 1, max_block_ms=20)
-    finally:
-        cairn.go_on()
-    rig.poll(lambda: not library.open_below(cairn.mnt), what="the end of the late open")
+    rig.poll(lambda: not library.open_below(mnt), what="the end of the late open")
     lane.raw(path, b"later").wait()
-    assert read(path) == b"later" and os.listdir(cairn.mnt) == ["f"]
-    expect_error(errno.ENOENT, lane.begin, os.path.join(cairn.mnt, "gone", "f"), 1)
+    assert read(path) == b"later" and os.listdir(mnt) == ["f"]
+    expect_error(errno.ENOENT, lane.begin, os.path.join(mnt, "gone", "f"), 1)
     lane.close()
 
 
 @pytest.mark.parametrize("how", ("asked", "lazy", "forced"))
-def test_an_unmount_in_the_middle(cairn, build, how):
+def test_an_unmount_in_the_middle(cairn, build, how, mnt):
     """Refused while a save is under way; a lazy one leaves it the mount until its end, a forced one fails it. The lane goes on with the
     mount that follows."""
-    cairn.mount()
     lane = library.Lane(build)
-    path, data = os.path.join(cairn.mnt, "f"), data_of(1, 2 * MIB)
+    path, data = os.path.join(mnt, "f"), data_of(1, 2 * MIB)
     lane.raw(path, OLD).wait()
     save = lane.begin(path, len(data))
     save.put(0, data[:MIB])
     save.wait(COPIED)
-    command = {"asked": [cairn.binary, "umount", cairn.mnt], "lazy": ["umount", "-l", cairn.mnt],
-               "forced": ["umount", "-f", "-l", cairn.mnt]}[how]
+    command = {"asked": [cairn.binary, "umount", mnt], "lazy": ["umount", "-l", mnt],
+               "forced": ["umount", "-f", "-l", mnt]}[how]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode == 0) == (how != "asked"), done.stderr
     with contextlib.suppress(LaneError):
@@ -212,28 +201,24 @@ def test_an_unmount_in_the_middle(cairn, build, how):
     if how != "asked":
         cairn.reap()
         cairn.mount()
-    assert read(path) == (OLD if how == "forced" else data) and os.listdir(cairn.mnt) == ["f"]
+    assert read(path) == (OLD if how == "forced" else data) and os.listdir(mnt) == ["f"]
     lane.raw(path, b"later").wait()
     assert read(path) == b"later"
     lane.close()
 
 
-def test_an_urgent_save_has_a_thread_more(cairn, build, tmp_path):
+def test_an_urgent_save_has_a_thread_more(cairn, build, tmp_path, mnt):
     """The only thread that copies lazily is held in a write: what is urgent is copied all the same."""
-    cairn.mount()
     lane = library.Lane(build, copy_threads=1, max_block_ms=LONG_MS)
     data = data_of(1, 3 * MIB)
-    held = lane.begin(os.path.join(cairn.mnt, "f"), len(data))
-    cairn.pause()
-    try:
+    held = lane.begin(os.path.join(mnt, "f"), len(data))
+    with cairn.paused():
         held.put(0, data)
         behind = lane.raw(str(tmp_path / "behind"), data)
         lane.raw(str(tmp_path / "urgent"), data, flags=URGENT).wait(timeout_ms=LONG_MS)
         assert read(tmp_path / "urgent") == data
-    finally:
-        cairn.go_on()
     held.commit()
     for save in (held, behind):
         save.wait()
-    assert read(tmp_path / "behind") == read(os.path.join(cairn.mnt, "f")) == data
+    assert read(tmp_path / "behind") == read(os.path.join(mnt, "f")) == data
     lane.close()

@@ -337,8 +337,7 @@ def kill(process):
 
 @on_both
 def test_a_killed_trainer_leaves_what_was_there(build, where, rng):
-    path = os.path.join(where, "f")
-    rig.write_file(path, OLD)
+    path = rig.write_file(os.path.join(where, "f"), OLD)
     process = trainer(build, path)
     assert process.stdout.readline() == b"half\n"
     kill(process)

@@ -465,11 +465,10 @@ def test_a_save_at_the_very_end(lane, directory, programs):
 
 
 @pytest.mark.parametrize("how", ["end", "raise", "sleep", "handler", "child"])
-def test_end_of_the_process(lane, cairn, python, how):
+def test_end_of_the_process(lane, python, how, mnt):
     """A normal end, an exception, SIGTERM and the end of a child of multiprocessing wait for the names; a handler of the program is left in place."""
-    cairn.mount()
     extra = ["sleep", "handler"] if how == "handler" else [how]
-    with python.start(PROGRAM, [cairn.mnt, *extra]) as process:
+    with python.start(PROGRAM, [mnt, *extra]) as process:
         if "sleep" in extra:
             assert process.stdout.readline() == "ready\n"
             process.send_signal(signal.SIGTERM)
@@ -479,8 +478,8 @@ def test_end_of_the_process(lane, cairn, python, how):
     if how == "handler":
         assert out == "mine\n"
         return
-    assert sorted(os.listdir(cairn.mnt)) == ["0.pt", "1.pt", "2.pt", "latest"]
-    assert torch.load(os.path.join(cairn.mnt, "2.pt"))["weight"].shape == (1500, 1500)
+    assert sorted(os.listdir(mnt)) == ["0.pt", "1.pt", "2.pt", "latest"]
+    assert torch.load(os.path.join(mnt, "2.pt"))["weight"].shape == (1500, 1500)
 
 
 def test_a_save_is_a_future(lane, directory):
@@ -522,10 +521,9 @@ def test_progress_bar(stall, lane, monkeypatch):
     assert "% of 0.10 GB, 1 files" in shown.getvalue() and os.path.exists(path)
 
 
-def test_levels(lane, cairn, directory):
+def test_levels(lane, directory, mnt):
     """wait() for NVMe and the remote, of a file and of a directory; elsewhere than on CairnFS: fsync, and no remote."""
-    cairn.mount()
-    for place in (cairn.mnt, directory):
+    for place in (mnt, directory):
         os.makedirs(step := os.path.join(place, "step"), exist_ok=True)
         save = lane.save({"x": torch.ones(100_000)}, os.path.join(step, "state.pt"))
         save.wait("nvme", timeout=60)
@@ -533,14 +531,13 @@ def test_levels(lane, cairn, directory):
         lane.wait(level="nvme", timeout=60)
         with pytest.raises(OSError):
             lane.wait(step, level="remote", timeout=0.2)
-    assert os.getxattr(os.path.join(cairn.mnt, "step", "state.pt"), "user.cairn.level") == b"nvme"
+    assert os.getxattr(os.path.join(mnt, "step", "state.pt"), "user.cairn.level") == b"nvme"
     with pytest.raises(ValueError):
         lane.wait(level="moon")
 
 
-def test_compiled_model(lane, cairn, directory, full):
+def test_compiled_model(lane, directory, full, mnt):
     """A compiled model: the losses, and what each file holds, are those of a training that saves by torch.save."""
-    cairn.mount()
 
     def train(save, place):
         torch.manual_seed(0)
@@ -558,7 +555,7 @@ def test_compiled_model(lane, cairn, directory, full):
 
     backend = "inductor" if full else "aot_eager"  # that one compiles C++
     plain, _ = train(torch.save, directory)
-    losses, saves = train(lane.save, cairn.mnt)
+    losses, saves = train(lane.save, mnt)
     assert losses == plain and all(len(save.storages) == 6 for save in saves), "not lazy"
     for save in saves:
         both = (torch.utils._pytree.tree_leaves(torch.load(path)) for path in (save.result(), os.path.join(directory, os.path.basename(save.path))))

@@ -43,10 +43,9 @@ def test_wait_for_the_remote(lane, on_remote, directory, monkeypatch, what):
     assert len(set(percents)) > 1, "it was there before anything was shown"
 
 
-def test_no_remote(lane, cairn, directory):
+def test_no_remote(lane, directory, mnt):
     """Where there is none, waiting for it is an error at once."""
-    cairn.mount()
-    for place in (cairn.mnt, directory):
+    for place in (mnt, directory):
         save = lane.save({"x": torch.ones(1000)}, path := os.path.join(place, "state.pt"))
         for wait in (lambda: save.wait("remote"), lambda: lane.wait(path, level="remote"), lambda: lane.wait(place, level="remote")):
             with pytest.raises(OSError) as caught:

@@ -130,15 +130,14 @@ def test_a_barrier_waits(stall, lane, alone):
 
 
 @pytest.mark.parametrize("lazy", ["", "1"])
-def test_run(lane, cairn, programs, lazy):
+def test_run(lane, cairn, programs, lazy, mnt):
     """python -m cairnfs.run: the main job, not a line changed; the losses are those without."""
-    cairn.mount()
     script = os.path.join(os.path.dirname(__file__), "..", "clients", "train_gpt.py")
     report = os.path.join(cairn.root, "report.json")
     sizes = ["--steps", "4", "--every", "2", "--width", "32", "--layers", "1", "--report", report, "--text", __file__]
     losses = []
     for start in ([sys.executable, "-m", "cairnfs.run"], [sys.executable]):
-        target = os.path.join(cairn.mnt, str(len(start)))
+        target = os.path.join(mnt, str(len(start)))
         done = subprocess.run([*start, script, "--dir", target, *sizes], env={**programs, "CAIRN_LAZY": lazy}, capture_output=True,
                               text=True)
         assert done.returncode == 0, done.stderr[-2000:]

@@ -57,10 +57,9 @@ def check_end(done, reference, path):
     assert not [name for name in os.listdir(path) if name.startswith(HIDDEN)], "what a kill left, the first marker takes away"
 
 
-def test_losses_are_the_same(cairn, directory, reference):
+def test_losses_are_the_same(directory, reference, mnt):
     """Bit for bit those of a training that saves by torch.save; what is saved is what was trained."""
-    cairn.mount()
-    path = cairn.mnt + "/run"
+    path = mnt + "/run"
     done = job.run(path, directory + "/report.json", *LAZY)
     assert done["start"] == 0 and len(done["saves"]) == job.STEPS
     check_end(done, reference, path)

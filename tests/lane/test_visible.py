@@ -39,11 +39,8 @@ def beside(path, name="beside"):
 
 @contextlib.contextmanager
 def directory_of(path):
-    number = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
+    with rig.opened(os.path.dirname(path), os.O_RDONLY) as number:
         yield number
-    finally:
-        os.close(number)
 
 
 def use_directory(act):

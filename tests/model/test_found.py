@@ -17,8 +17,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lose_power(cairn):
-    cairn.lose_power()
-    cairn.mount()
+    cairn.power_cycle()
 
 
 @pytest.mark.parametrize("flag", (os.O_SYNC, os.O_DSYNC), ids=("O_SYNC", "O_DSYNC"))
@@ -37,7 +36,7 @@ def test_file_made_to_be_read(cairn):
     """A file that was created with O_RDONLY is part of history after its close."""
     cairn.mount(writeback_delay="60s")
     os.close(os.open(os.path.join(cairn.mnt, "file"), os.O_RDONLY | os.O_CREAT, 0o644))
-    rig.sync_directory(cairn.mnt)
+    rig.sync(cairn.mnt)
     lose_power(cairn)
     assert os.listdir(cairn.mnt) == ["file"]
 
@@ -48,7 +47,7 @@ def test_untouched_file_below_a_renamed_directory(cairn):
     os.mkdir(os.path.join(cairn.mnt, "before"))
     os.open(os.path.join(cairn.mnt, "before", "file"), NEW)
     os.rename(os.path.join(cairn.mnt, "before"), os.path.join(cairn.mnt, "after"))
-    rig.sync_directory(cairn.mnt)
+    rig.sync(cairn.mnt)
     lose_power(cairn)
     assert os.listdir(os.path.join(cairn.mnt, "after")) == ["file"]
 
@@ -61,24 +60,23 @@ def test_file_below_a_renamed_directory_by_its_last_name(cairn):
     rig.write_file(os.path.join(cairn.mnt, "first"), rig.seeded_bytes(1, 100_000))
     os.link(os.path.join(cairn.mnt, "first"), os.path.join(directory, "last"))
     os.unlink(os.path.join(cairn.mnt, "first"))
-    rig.sync_directory(cairn.mnt)
+    rig.sync(cairn.mnt)
     os.truncate(os.path.join(directory, "last"), 1000)
     os.rename(directory, os.path.join(cairn.mnt, "after"))
-    rig.sync_directory(cairn.mnt)
+    rig.sync(cairn.mnt)
     lose_power(cairn)
     assert rig.read_file(os.path.join(cairn.mnt, "after", "last")) == rig.seeded_bytes(1, 100_000)[:1000]
 
 
-def test_time_of_a_directory_with_a_file_being_written(cairn):
+def test_time_of_a_directory_with_a_file_being_written(cairn, mnt):
     """What utimens sets on a directory stays when a file that was made before is closed."""
-    cairn.mount()
-    fd = os.open(os.path.join(cairn.mnt, "file"), NEW)
+    fd = os.open(os.path.join(mnt, "file"), NEW)
     os.write(fd, b"content")
-    os.utime(cairn.mnt, ns=(10**18, 10**18))
+    os.utime(mnt, ns=(10**18, 10**18))
     os.close(fd)
-    assert os.stat(cairn.mnt).st_mtime_ns == 10**18
+    assert os.stat(mnt).st_mtime_ns == 10**18
     cairn.remount()
-    assert os.stat(cairn.mnt).st_mtime_ns == 10**18
+    assert os.stat(mnt).st_mtime_ns == 10**18
 
 
 def test_empty_file_truncated_by_open(cairn):
@@ -102,8 +100,7 @@ def test_time_of_a_copy_after_a_kill(cairn):
     fd, fd2 = os.open(source, os.O_RDONLY), os.open(target, os.O_RDWR)
     os.copy_file_range(fd, fd2, 3 * rig.MIB)
     time_of_copy = os.fstat(fd2).st_mtime_ns
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     assert os.stat(target).st_mtime_ns == time_of_copy > 10**18
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the kernel keeps of a mount, and what the daemon would tell it."""
-import contextlib
 import ctypes
 import os
 
@@ -45,12 +44,3 @@ def asked_of_the_daemon(path):
     assert failed == 0, os.strerror(ctypes.get_errno())
     return {name: getattr(found, name)
             for name in ("mode", "nlink", "uid", "gid", "size", "blocks")} | {"ctime": found.ns(2), "mtime": found.ns(3)}
-
-
-@contextlib.contextmanager
-def opened(path, flags=os.O_RDWR):
-    fd = os.open(path, flags)
-    try:
-        yield fd
-    finally:
-        os.close(fd)

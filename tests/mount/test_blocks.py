@@ -10,7 +10,7 @@ import time
 import pytest
 
 import rig
-from kept import FEW, KEEP_SIZE, KEPT, LIBC, PUNCH_HOLE, ZERO_RANGE, asked_of_the_daemon, opened, requests
+from kept import FEW, KEEP_SIZE, KEPT, LIBC, PUNCH_HOLE, ZERO_RANGE, asked_of_the_daemon, requests
 
 pytestmark = pytest.mark.needs_mount
 
@@ -20,7 +20,7 @@ def test_stored_bytes_are_seen(cairn):
     before those that waited for it."""
     cairn.mount(writeback_delay="10m", **KEPT)
     path = os.path.join(cairn.mnt, "file")
-    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+    with rig.opened(path, os.O_RDWR | os.O_CREAT) as fd:
         os.pwrite(fd, rig.seeded_bytes(1, rig.MIB), 0)
         os.ftruncate(fd, 16 * rig.MIB)
         os.fsync(fd)
@@ -67,9 +67,8 @@ def test_blocks_of_what_is_sealed(cairn, how):
     cairn.mount(stage="512M", writeback_delay="10m", fsync="stage", **KEPT)
     directory = os.path.join(cairn.mnt, "directory")
     os.mkdir(directory)
-    path = os.path.join(directory, "file")
-    rig.write_file(path, os.urandom(8192))
-    with opened(path) as fd:
+    path = rig.write_file(os.path.join(directory, "file"), os.urandom(8192))
+    with rig.opened(path) as fd:
         assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())
         assert os.stat(path).st_blocks == 16
         SEALED[how](fd, path)
@@ -83,7 +82,7 @@ def test_blocks_without_holes_are_not_asked_for_again(cairn):
     for name in dense:
         rig.write_file(name, os.urandom(8192))
     for name in dense:
-        with opened(name) as fd:
+        with rig.opened(name) as fd:
             os.pwrite(fd, b"new", 4096)
             os.fstat(fd)
     before = requests(cairn)
@@ -94,7 +93,7 @@ def test_blocks_without_holes_are_not_asked_for_again(cairn):
 def test_blocks_of_what_is_gathered(cairn):
     """Scattered small writes to a file without a name become one range when the stage has too many; then the holes between them count."""
     cairn.mount(stage="64M", **KEPT)
-    with opened(cairn.mnt + "/one", os.O_RDWR | os.O_CREAT) as one, opened(cairn.mnt + "/two", os.O_RDWR | os.O_CREAT) as two:
+    with rig.opened(cairn.mnt + "/one", os.O_RDWR | os.O_CREAT) as one, rig.opened(cairn.mnt + "/two", os.O_RDWR | os.O_CREAT) as two:
         os.unlink(cairn.mnt + "/one"), os.unlink(cairn.mnt + "/two")
         for number in range(400):
             os.pwrite(one, b"x" * 512, number * 16384)
@@ -127,7 +126,7 @@ def test_blocks_of_a_copy_by_reference(cairn):
     source, copy, size = os.path.join(cairn.mnt, "source"), os.path.join(cairn.mnt, "copy"), 4 * rig.MIB
     rig.write_file(source, os.urandom(size))
     cairn.wait()
-    with opened(source, os.O_RDONLY) as from_fd, opened(copy, os.O_RDWR | os.O_CREAT) as to_fd:
+    with rig.opened(source, os.O_RDONLY) as from_fd, rig.opened(copy, os.O_RDWR | os.O_CREAT) as to_fd:
         assert os.copy_file_range(from_fd, to_fd, size) == size
         assert os.fstat(to_fd).st_blocks == size // 512
     assert os.stat(copy).st_blocks == os.stat(source).st_blocks == size // 512
@@ -150,7 +149,7 @@ def test_blocks_of_what_became_hollow(cairn, how):
     path, half = os.path.join(cairn.mnt, "file"), 4 * rig.MIB
     rig.write_file(path, os.urandom(2 * half))
     cairn.wait()
-    with opened(path) as fd:
+    with rig.opened(path) as fd:
         HOLLOWED[how](fd, half)
     os.stat(path)
     cairn.wait()
@@ -167,8 +166,7 @@ def test_what_becomes_durable_is_not_asked_for_again(cairn):
     before = [os.stat(path) for path in paths]
     cairn.wait()
     # Writeback does one round after the other, and tells the kernel at a round's end: what it had to tell of the first is told.
-    rig.write_file(os.path.join(cairn.mnt, "next"), b"x")
-    cairn.wait()
+    cairn.write("next", b"x", "nvme")
     asked = requests(cairn)
     assert [(st.st_blocks, st.st_mtime_ns) for st in map(os.stat, paths)] == [(st.st_blocks, st.st_mtime_ns) for st in before]
     assert requests(cairn) - asked <= FEW
@@ -184,15 +182,13 @@ def given(fd):
 
 
 def power_cut(cairn):
-    cairn.lose_power()
-    cairn.mount()
+    cairn.power_cycle()
 
 
 def lost_view(cairn):
     power_cut(cairn)
     cairn.umount()
-    cairn.delete_view()
-    cairn.mount()
+    cairn.mount_anew()
 
 
 @pytest.mark.parametrize("end", [lambda cairn: cairn.remount(), lambda cairn: (cairn.kill9(), cairn.mount()), power_cut, lost_view],
@@ -201,14 +197,14 @@ def test_given_blocks_stay(cairn, end):
     """What fallocate gave is part of history at once, and kept like what was written."""
     cairn.mount(writeback_delay="10m")
     path = os.path.join(cairn.mnt, "file")
-    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+    with rig.opened(path, os.O_RDWR | os.O_CREAT) as fd:
         size, blocks = given(fd)
         assert (os.fstat(fd).st_size, os.fstat(fd).st_blocks) == (size, blocks)
         os.fsync(fd)
     assert (os.stat(path).st_size, os.stat(path).st_blocks) == (size, blocks)
     end(cairn)
     assert (os.stat(path).st_size, os.stat(path).st_blocks) == (size, blocks)
-    with opened(path) as fd:
+    with rig.opened(path) as fd:
         assert (os.lseek(fd, 0, os.SEEK_DATA), os.lseek(fd, rig.MIB, os.SEEK_HOLE)) == (rig.MIB, 3 * rig.MIB // 2)
         os.ftruncate(fd, rig.MIB)
         assert os.fstat(fd).st_blocks == rig.MIB // 512
@@ -218,7 +214,7 @@ def test_given_blocks_take_no_room(cairn):
     """They count in st_blocks, and not in statfs; and more than NVMe can ever hold is not given, within the file either."""
     cairn.mount(nvme="1G")
     before = os.statvfs(cairn.mnt)
-    with opened(os.path.join(cairn.mnt, "file"), os.O_RDWR | os.O_CREAT) as fd:
+    with rig.opened(os.path.join(cairn.mnt, "file"), os.O_RDWR | os.O_CREAT) as fd:
         assert LIBC.fallocate(fd, 0, 0, 512 * rig.MIB) == 0
         os.fsync(fd)
         assert os.fstat(fd).st_blocks == 512 * rig.MIB // 512
@@ -231,15 +227,13 @@ def test_given_blocks_take_no_room(cairn):
 
 @pytest.mark.skipif(not shutil.which("rsync"), reason="skipped: rsync is not installed")
 @pytest.mark.parametrize("options", [["--preallocate", "--sparse"], ["--preallocate"], ["--preallocate", "--inplace"]], ids=" ".join)
-def test_rsync_preallocates(cairn, directory, options):
+def test_rsync_preallocates(directory, options, mnt):
     """rsync looks at st_blocks to see what fallocate gave, and cuts off what is too much."""
-    cairn.mount()
-    source, target = os.path.join(directory, "source"), os.path.join(cairn.mnt, "target")
+    source, target = os.path.join(directory, "source"), os.path.join(mnt, "target")
     os.mkdir(source), os.mkdir(target)
     files = {f"of-{size}": os.urandom(size) for size in (0, 1, 4095, 300_000, 300_001, 3 * rig.MIB + 1)}
     files["sparse"] = bytes(rig.MIB) + b"end" + bytes(rig.MIB + 1)
-    for name, content in files.items():
-        rig.write_file(os.path.join(source, name), content)
+    rig.write_files(source, files)
     for _ in range(2):  # onto nothing, and onto what is there
         subprocess.run(["rsync", "-a", "--ignore-times", *options, source + "/", target + "/"], check=True)
         assert {name: rig.read_file(os.path.join(target, name)) == content for name, content in files.items()} == dict.fromkeys(files, True)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 import rig
-from kept import FEW, KEPT, LIBC, PUNCH_HOLE, Statx, asked_of_the_daemon, opened, requests, seen
+from kept import FEW, KEPT, LIBC, PUNCH_HOLE, Statx, asked_of_the_daemon, requests, seen
 
 pytestmark = pytest.mark.needs_mount
 
@@ -26,11 +26,10 @@ def make_files(directory, count):
     return paths
 
 
-def test_known_files_cost_no_request(cairn):
+def test_known_files_cost_no_request(cairn, mnt):
     """10^4 files that were looked at once, and as many names that are not there, are known without a request, as a mount without options
     has it."""
-    cairn.mount()
-    paths = make_files(os.path.join(cairn.mnt, "many"), 10_000)
+    paths = make_files(os.path.join(mnt, "many"), 10_000)
     absent = [path + ".tmp" for path in paths]
     cairn.wait()
     first = [os.stat(path) for path in paths]
@@ -82,7 +81,7 @@ def test_reading_costs_few_requests(cairn):
     for each in (3, 2):
         before = requests(cairn)
         for path in paths:
-            with opened(path, os.O_RDONLY) as fd:
+            with rig.opened(path, os.O_RDONLY) as fd:
                 assert os.read(fd, 100) == b"content"
         rig.poll(lambda before=before, each=each: requests(cairn) - before >= each * len(paths), 10, "the releases")
         assert requests(cairn) - before <= each * len(paths) + FEW
@@ -100,18 +99,18 @@ class Seen:
 
 
 def change_by_write(path):
-    with opened(path) as fd:
+    with rig.opened(path) as fd:
         os.pwrite(fd, b"x" * 5000, 100_000)
         assert os.stat(path).st_size == 105_000, "before the file is closed"
 
 
 def change_by_append(path):
-    with opened(path, os.O_WRONLY | os.O_APPEND) as fd:
+    with rig.opened(path, os.O_WRONLY | os.O_APPEND) as fd:
         os.write(fd, b"more")
 
 
 def change_by_truncate(path):
-    with opened(path) as fd:
+    with rig.opened(path) as fd:
         os.ftruncate(fd, 10)
 
 
@@ -120,18 +119,18 @@ def change_by_open(path):
 
 
 def change_by_store(path):
-    with opened(path) as fd, mmap.mmap(fd, 4096) as memory:
+    with rig.opened(path) as fd, mmap.mmap(fd, 4096) as memory:
         memory[0:5] = b"store"
         memory.flush()
 
 
 def change_by_fallocate(path):
-    with opened(path) as fd:
+    with rig.opened(path) as fd:
         os.posix_fallocate(fd, 0, 1 << 20)
 
 
 def change_by_copy(path):
-    with opened(path) as fd, opened(path, os.O_RDONLY) as source:
+    with rig.opened(path) as fd, rig.opened(path, os.O_RDONLY) as source:
         os.copy_file_range(source, fd, 4096, 0, 200_000)
 
 
@@ -179,13 +178,13 @@ def change_by_rename(path):
 
 
 def change_by_punch(path):
-    with opened(path) as fd:
+    with rig.opened(path) as fd:
         assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())
 
 
 def change_by_chunk_copy(path):
     """From a file that is stored: by reference."""
-    with opened(path) as fd, opened(os.path.join(os.path.dirname(path), "source"), os.O_RDONLY) as source:
+    with rig.opened(path) as fd, rig.opened(os.path.join(os.path.dirname(path), "source"), os.O_RDONLY) as source:
         assert os.copy_file_range(source, fd, 1 << 16, 0, 4096) == 1 << 16
 
 
@@ -226,7 +225,7 @@ def change_by_write_under_way(path):
     """The kernel marks attributes when such a write begins, and not when it has ended."""
     if not AIO:
         AIO.append(Aio())
-    with opened(path, os.O_RDWR | os.O_DIRECT) as fd:
+    with rig.opened(path, os.O_RDWR | os.O_DIRECT) as fd:
         AIO[0].write(fd)
         os.fstat(fd)
         AIO[0].wait()
@@ -310,8 +309,7 @@ def test_answer_that_a_change_overtook_is_not_kept(cairn, change, full):
     the stage alone: what is told when it has become durable helps none of them."""
     cairn.mount(stage="512M" if full else "128M", writeback_delay="60s", **KEPT)
     if change == "copy":
-        rig.write_file(os.path.join(cairn.mnt, "source"), os.urandom(1 << 17))
-        cairn.wait()
+        cairn.write("source", os.urandom(1 << 17), "nvme")
     paths = [os.path.join(cairn.mnt, f"name{number:05}") for number in range(10_000 if full else 1_000)]
     for path in paths:
         os.mkdir(path) if change == "entry" else rig.write_file(path, b"x" * 8192)
@@ -363,7 +361,7 @@ def serve_writes(requests_from, answers_to, pid_of_nobody=65534):
     os.setgroups([]), os.setgid(pid_of_nobody), os.setuid(pid_of_nobody)
     with os.fdopen(requests_from) as paths, os.fdopen(answers_to, "w", buffering=1) as answers:
         for line in paths:
-            with opened(line.strip(), os.O_WRONLY) as fd:
+            with rig.opened(line.strip(), os.O_WRONLY) as fd:
                 os.write(fd, b"more")
                 answers.write(f"{one_of(line.strip(), MODE_ALONE):o}\n")
 
@@ -382,8 +380,7 @@ def test_privileges_that_a_write_took_away_are_gone(cairn, full):
         os.close(requests_from), os.close(answers_to)
         with os.fdopen(requests_to, "w", buffering=1) as wanted, os.fdopen(answers_from) as answers, Askers(cairn.mnt) as askers:
             for number in range(5_000 if full else 500):
-                path = os.path.join(cairn.mnt, f"name{number:05}")
-                rig.write_file(path, b"x")
+                path = rig.write_file(os.path.join(cairn.mnt, f"name{number:05}"), b"x")
                 os.chmod(path, 0o6777)
                 askers.come(path)
                 wanted.write(os.path.basename(path) + "\n")
@@ -419,7 +416,7 @@ def test_change_of_names_is_seen(cairn):
     assert os.stat(path).st_size == 3, "a name that was known not to be there"
     assert seen.now().st_mtime_ns > seen.before.st_mtime_ns
     rig.write_file(path + ".tmp", b"second")
-    with opened(path, os.O_RDONLY) as old:
+    with rig.opened(path, os.O_RDONLY) as old:
         os.rename(path + ".tmp", path)
         assert (os.stat(path).st_size, os.fstat(old).st_nlink) == (6, 0)
     assert not os.path.exists(path + ".tmp")
@@ -452,7 +449,7 @@ def test_times_that_were_set_stay(cairn):
     stored."""
     cairn.mount(writeback_delay="10m", **KEPT)
     path, directory = os.path.join(cairn.mnt, "file"), os.path.join(cairn.mnt, "directory")
-    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+    with rig.opened(path, os.O_RDWR | os.O_CREAT) as fd:
         os.write(fd, b"text")
         os.utime(fd, (time.time() + 10_000, time.time() + 10_000))
         before = seen(os.fstat(fd))
@@ -460,7 +457,7 @@ def test_times_that_were_set_stay(cairn):
     os.mkdir(directory)
     cairn.wait()
     time.sleep(0.01)  # here and below: so that the times differ
-    with opened(os.path.join(directory, "short"), os.O_RDWR | os.O_CREAT):
+    with rig.opened(os.path.join(directory, "short"), os.O_RDWR | os.O_CREAT):
         with_it = os.stat(directory).st_mtime_ns
         time.sleep(0.01)
         os.unlink(os.path.join(directory, "short"))
@@ -468,8 +465,7 @@ def test_times_that_were_set_stay(cairn):
     assert of_directory["mtime"] == of_directory["ctime"] > with_it
     cairn.wait()
     assert seen(os.stat(directory)) == asked_of_the_daemon(directory) == of_directory
-    cairn.kill9()
-    cairn.mount(**KEPT)
+    cairn.crash(**KEPT)
     assert seen(os.stat(directory)) == of_directory
     cairn.remount(**KEPT)
     assert seen(os.stat(directory)) == of_directory
@@ -510,12 +506,12 @@ def test_who_reads_and_writes_bypasses_the_page_cache(direct, rng):
     """O_RDWR leaves nothing there, be it written or read; a reader of the sealed file has it there."""
     path, size = os.path.join(direct.mnt, "file"), 64 * rig.MIB
     data = rng.randbytes(size)
-    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+    with rig.opened(path, os.O_RDWR | os.O_CREAT) as fd:
         rig.write_all(fd, data)
         assert bytes_in_page_cache(fd, size) == 0
         assert b"".join(os.pread(fd, rig.MIB, at) for at in range(0, size, rig.MIB)) == data
         assert bytes_in_page_cache(fd, size) == 0
     direct.wait()
-    with opened(path, os.O_RDONLY) as fd:
+    with rig.opened(path, os.O_RDONLY) as fd:
         assert b"".join(os.pread(fd, rig.MIB, at) for at in range(0, size, rig.MIB)) == data
         assert bytes_in_page_cache(fd, size) > 0, "else nothing was measured above"

@@ -86,16 +86,15 @@ def test_chunk_records(cairn, report, kind):
 
 
 @pytest.mark.needs_mount
-def test_copy_costs_nothing(cairn):
+def test_copy_costs_nothing(cairn, mnt):
     """A copy of a checkpoint, by read and write, stores next to nothing."""
-    cairn.mount()
     data = rig.seeded_bytes(4, 24 * rig.MIB)
     stored = Stored(cairn)
-    rig.write_file(cairn.mnt + "/one", data)
+    rig.write_file(mnt + "/one", data)
     first = stored.grown()["stored_bytes"]
-    rig.write_file(cairn.mnt + "/two", data)
+    rig.write_file(mnt + "/two", data)
     assert stored.grown()["stored_bytes"] <= 0.01 * first
-    assert int(os.getxattr(cairn.mnt + "/one", "user.cairn.stored_bytes")) > 0
+    assert int(os.getxattr(mnt + "/one", "user.cairn.stored_bytes")) > 0
 
 
 def counters(cairn):
@@ -148,12 +147,11 @@ def spent(before, after):
 
 
 @pytest.mark.needs_mount
-def test_text_is_compressed(cairn):
+def test_text_is_compressed(cairn, mnt):
     """lz4 where a sample says that it pays."""
-    cairn.mount()
     text = b"".join(b"step %d loss %f\n" % (number, number / 7) for number in range(400_000))
     stored = Stored(cairn)
-    rig.write_file(cairn.mnt + "/log", text)
+    rig.write_file(mnt + "/log", text)
     assert stored.grown()["stored_bytes"] < 0.7 * len(text)
     cairn.remount()
-    assert rig.read_file(cairn.mnt + "/log") == text
+    assert rig.read_file(mnt + "/log") == text

@@ -57,13 +57,10 @@ def test_the_parts(cairn):
     assert set(doctor(cairn, cairn.mnt + "/file")) == PARTS
 
 
-def test_nothing_is_written_over(cairn):
-    cairn.mount()
-    taken = cairn.root + "/taken"
-    rig.write_file(taken, b"mine")
-    done = cairn.cairn("doctor", "-o", taken, cairn.mnt)
-    assert done.returncode == 1 and "name another file" in done.stderr and rig.read_file(taken) == b"mine"
-    done = subprocess.run([cairn.binary, "doctor", cairn.mnt], capture_output=True, text=True, cwd=cairn.root, timeout=300)
+def test_nothing_is_written_over(cairn, mnt):
+    taken = rig.write_file(cairn.root + "/taken", b"mine")
+    assert "name another file" in cairn.verb("doctor", "-o", taken, mnt, code=1).stderr and rig.read_file(taken) == b"mine"
+    done = subprocess.run([cairn.binary, "doctor", mnt], capture_output=True, text=True, cwd=cairn.root, timeout=300)
     assert done.returncode == 0 and set(parts_of(os.path.join(cairn.root, done.stdout.strip()))) == PARTS
 
 
@@ -93,17 +90,13 @@ def test_no_secret_is_in_it(on_remote, directory):
     mount.umount()
 
 
-def test_of_a_daemon_that_hangs_or_is_dead(cairn):
+def test_of_a_daemon_that_hangs_or_is_dead(cairn, mnt):
     """The parts that it would answer say so; the others are there."""
-    cairn.mount()
-    cairn.pause()
-    try:
+    with cairn.paused():
         begin = time.monotonic()
-        parts = doctor(cairn, cairn.mnt)
+        parts = doctor(cairn, mnt)
         assert time.monotonic() - begin < 250
-    finally:
-        cairn.go_on()
-    assert "is mounted at" in parts["log.txt"] and cairn.mnt in parts["mountinfo.txt"] and "no daemon answers" in parts["options.txt"]
+    assert "is mounted at" in parts["log.txt"] and mnt in parts["mountinfo.txt"] and "no daemon answers" in parts["options.txt"]
     assert "cairn-fuse" in parts["daemon/threads"] and "VmRSS" in parts["daemon/status"]
     cairn.umount()
     parts = doctor(cairn, cairn.store)

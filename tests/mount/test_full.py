@@ -63,8 +63,7 @@ def campaign(cairn, filler, room):
     rig.poll(filler.write_one, 60, "room after rm, without a remount")
     filler.fill(2 * room)
     filler.check()
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     filler.check()
     for path in list(filler.kept):
         os.unlink(path)
@@ -185,9 +184,7 @@ def made(path):
 
 
 def synced(path):
-    fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
+    rig.sync(path)
 
 
 def cut(path):
@@ -260,8 +257,7 @@ def ticks_of(cairn):
 def test_allocating_waits_for_no_room(cairn):
     """P9: what was removed a moment ago, or may leave, is no reason to refuse what a write would get; what can never fit is."""
     cairn.mount(nvme="256M", stage="64M")
-    path = os.path.join(cairn.mnt, "file")
-    rig.write_file(path, rig.seeded_bytes(1, 160 * rig.MIB))
+    path = rig.write_file(os.path.join(cairn.mnt, "file"), rig.seeded_bytes(1, 160 * rig.MIB))
     cairn.wait()
     os.unlink(path)
     with open(path, "wb") as file:
@@ -310,8 +306,7 @@ def test_full_stage_is_mounted_as_any(cairn):
     assert maps_directly(cairn) == usual
     assert "page cache" not in cairn.log()
     assert cairn.status()["nvme"]["written_bytes_total"] < 32 * rig.MIB, "else there was room"
-    cairn.kill9()
-    cairn.mount(writeback_limit=None)
+    cairn.crash(writeback_limit=None)
 
 
 @pytest.mark.needs_mount
@@ -366,8 +361,7 @@ def lose_a_store(area, at, what):
 def test_lost_store_is_seen_by_nobody(cairn):
     """P9: what was stored through a map and is lost to ENOSPC (msync said so) is the same to all readers: not there."""
     cairn.mount(nvme="128M", stage="32M")
-    path = os.path.join(cairn.mnt, "mapped")
-    rig.write_file(path, b"before" * 20_000)
+    path = rig.write_file(os.path.join(cairn.mnt, "mapped"), b"before" * 20_000)
     cairn.wait()
     with open(path, "r+b", buffering=0) as direct, open(path, "rb", buffering=0) as cached, mmap.mmap(direct.fileno(), 0) as area:
         assert os.pread(cached.fileno(), 6, 6000) == b"before"
@@ -395,12 +389,10 @@ def stored(area, at, what):
 def test_full_beside_a_small_pack(cairn, rng, size):
     """P9: a pack that is shorter than what it is rounded to cannot be made smaller: ENOSPC comes, and a gc ends."""
     cairn.mount(nvme="256M", stage="64M")
-    small = os.path.join(cairn.mnt, "small")
-    rig.write_file(small, rng.randbytes(size))
+    small = rig.write_file(os.path.join(cairn.mnt, "small"), rng.randbytes(size))
     cairn.wait()
     before = os.listdir(os.path.join(cairn.store, "packs"))
-    done = cairn.cairn("gc", cairn.mnt, timeout=60)
-    assert done.returncode == 0, done.stderr
+    cairn.verb("gc", cairn.mnt, timeout=60)
     assert os.listdir(os.path.join(cairn.store, "packs")) == before, "it was made anew for nothing"
     filler = Filler(cairn.mnt, rng)
     filler.fill(512 * rig.MIB)
@@ -408,16 +400,15 @@ def test_full_beside_a_small_pack(cairn, rng, size):
 
 
 @pytest.mark.needs_mount
-def test_small_packs_become_one(cairn, rng):
+def test_small_packs_become_one(cairn, rng, mnt):
     """What is rounded in many small packs is room as well: a gc puts them together."""
-    cairn.mount()
-    kept = {os.path.join(cairn.mnt, f"small-{i}"): rng.randbytes(17000) for i in range(20)}
+    kept = {os.path.join(mnt, f"small-{i}"): rng.randbytes(17000) for i in range(20)}
     for path, data in kept.items():
         rig.write_file(path, data)
         cairn.wait()
     packs = os.path.join(cairn.store, "packs")
     assert len(os.listdir(packs)) == len(kept)
-    done = cairn.cairn("gc", cairn.mnt, timeout=60)
+    done = cairn.cairn("gc", mnt, timeout=60)
     assert done.returncode == 0 and len(os.listdir(packs)) == 1, (done.stderr, os.listdir(packs))
     for path, data in kept.items():
         assert rig.read_file(path) == data
@@ -503,8 +494,7 @@ def test_disk_filled_by_others(request, small_disk, mount_factory, directory, rn
         taken += 1
     assert taken > 0, "the others got what was held for writers"
     cairn.wait()
-    cairn.lose_power()
-    cairn.mount()
+    cairn.power_cycle()
     filler.check()
     os.unlink(os.path.join(small_disk, "others"))
     rig.poll(filler.write_one, 60, "room when the others are gone")

@@ -31,15 +31,12 @@ ANSWER_LIMIT = 15.0  # s in which `cairn status` must answer, whatever else talk
 
 def connect(mount):
     """A connection to the control socket; its path is too long for an address, so through the directory."""
-    directory = os.open(mount.store, os.O_PATH)
-    try:
+    with rig.opened(mount.store, os.O_PATH) as directory:
         rig.poll(lambda: os.path.exists(mount.store + "/control"), 10, "the control socket")
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         client.connect(f"/proc/self/fd/{directory}/control")
         client.settimeout(200)
         return client
-    finally:
-        os.close(directory)
 
 
 def ask(mount, raw):
@@ -269,10 +266,9 @@ def test_log_of_hostile_places(directory, binary):
     at_hostile_places(directory, binary, look_at_log)
 
 
-def test_hostile_names_of_files(cairn, rng):
+def test_hostile_names_of_files(cairn, rng, mnt):
     """A damaged file with such a name, below such a directory: status, scrub, fsck, log and messages show it and are not forged by it."""
-    cairn.mount()
-    path = os.path.join(os.fsencode(cairn.mnt), HOSTILE, HOSTILE)
+    path = os.path.join(os.fsencode(mnt), HOSTILE, HOSTILE)
     os.mkdir(os.path.dirname(path))
     data = rig.seeded_bytes(rng.random(), 2 * rig.MIB)
     rig.write_file(path, data)
@@ -282,16 +278,16 @@ def test_hostile_names_of_files(cairn, rng):
     cairn.mount()
     with pytest.raises(OSError):
         rig.read_file(path)
-    raw = cairn_bytes(cairn, "status", "--json", cairn.mnt).stdout
+    raw = cairn_bytes(cairn, "status", "--json", mnt).stdout
     assert len(json.loads(raw)["damage"]) == 1 and b"7" in raw
-    shown = cairn_bytes(cairn, "status", cairn.mnt).stdout.decode(errors="surrogateescape")
+    shown = cairn_bytes(cairn, "status", mnt).stdout.decode(errors="surrogateescape")
     assert is_fit_for_a_terminal(shown) and len(shown.split("damage")[1].splitlines()) == 2, shown
     assert is_fit_for_a_terminal(cairn.log())
     for verb in (*PATH_VERBS, *MOUNT_VERBS, "fsck", "nonsense", "help", "mount"):
         expect_refusal(cairn, {"mount": 1, "fsck": 16}.get(verb, 2), verb, path + b"-missing")
-    assert len(expect_shown(cairn, "scrub", cairn.mnt, code=1).splitlines()) == 3, "the place, the file, the sum"
-    expect_shown(cairn, "log", cairn.mnt)
-    expect_shown(cairn, "log", "--json", cairn.mnt)
+    assert len(expect_shown(cairn, "scrub", mnt, code=1).splitlines()) == 3, "the place, the file, the sum"
+    expect_shown(cairn, "log", mnt)
+    expect_shown(cairn, "log", "--json", mnt)
     cairn.umount()
     assert len([line for line in expect_shown(cairn, "fsck", cairn.store, code=4).splitlines() if b"7/" in line]) == 1
 
@@ -327,10 +323,9 @@ def test_hostile_names_of_processes(cairn):
     os.close(writer)
 
 
-def test_hostile_names_of_paths(cairn):
+def test_hostile_names_of_paths(cairn, mnt):
     """Of files and directories with such names, and of several at once: JSON is JSON and has each byte of the path, lines stay lines."""
-    cairn.mount()
-    top = os.fsencode(cairn.mnt)
+    top = os.fsencode(mnt)
     for number, name in enumerate((HOSTILE, b"line\nline", b"\xff\xfe", b"\xed\xa0\x80", b"\\xff", b"...", b"~")):
         below, file = os.path.join(top, name), os.path.join(top, name, name)
         os.mkdir(below)
@@ -359,27 +354,26 @@ def expect_refusal(mount, code, *args):
     assert is_fit_for_a_terminal(done.stderr.decode(errors="surrogateescape")), done
 
 
-def test_paths_that_lead_nowhere(cairn, directory):
+def test_paths_that_lead_nowhere(cairn, directory, mnt):
     """`..` out of a mount or a store, loops of symbolic links: one line each."""
-    cairn.mount()
-    os.symlink("loop", cairn.mnt + "/loop")
-    os.symlink("../../../../etc", cairn.mnt + "/out")
-    os.mkdir(cairn.mnt + "/directory")
-    rig.write_file(cairn.mnt + "/directory/file", b"content")
+    os.symlink("loop", mnt + "/loop")
+    os.symlink("../../../../etc", mnt + "/out")
+    os.mkdir(mnt + "/directory")
+    rig.write_file(mnt + "/directory/file", b"content")
     # What cannot be looked at is a failure (1; of fsck 8), what is not there, or not on a mount, a wrong argument (2; of fsck 16).
     for path, code in (("/loop", 1), ("/loop/x", 1), ("/directory/../..", 2), ("/directory/../../" + os.path.basename(directory), 2),
                        ("/directory/file/x", 2)):
         for verb in PATH_VERBS:
-            expect_refusal(cairn, code, verb, cairn.mnt + path)
+            expect_refusal(cairn, code, verb, mnt + path)
         for verb in MOUNT_VERBS:
-            expect_refusal(cairn, 2, verb, cairn.mnt + path)
-        expect_refusal(cairn, 8 * code, "fsck", cairn.mnt + path)
+            expect_refusal(cairn, 2, verb, mnt + path)
+        expect_refusal(cairn, 8 * code, "fsck", mnt + path)
     for verb in ("wait", "info", "du"):
-        assert cairn.cairn(verb, cairn.mnt + "/directory/../directory/./file").returncode == 0
-    os.symlink(directory, cairn.mnt + "/away")
+        assert cairn.cairn(verb, mnt + "/directory/../directory/./file").returncode == 0
+    os.symlink(directory, mnt + "/away")
     for verb in MOUNT_VERBS:  # `..` is above what the link leads to, as for the kernel
-        expect_refusal(cairn, 2, verb, cairn.mnt + "/away/..")
-    assert cairn.cairn("metrics", cairn.mnt + "/directory/..").returncode == 0
+        expect_refusal(cairn, 2, verb, mnt + "/away/..")
+    assert cairn.cairn("metrics", mnt + "/directory/..").returncode == 0
     assert cairn.answers()
     cairn.umount()
     for path, code in (("/loop", 1), ("/loop/x", 1), ("/out", 1), ("/../../directory/file", 0), ("/directory/../../../directory", 0),
@@ -499,8 +493,7 @@ def test_client_killed_while_it_waits_for_the_remote(cairn, directory, mount_fac
     server = mount_factory(directory + "/server", request=request).mount()
     options = {"remote": f"dir:{server.mnt}/remote", "lease": "2s"}
     cairn.mount(**options)
-    rig.write_file(cairn.mnt + "/cold", os.urandom(3 * rig.MIB))
-    cairn.wait(level="remote")
+    cairn.write("cold", os.urandom(3 * rig.MIB), "remote")
     cairn.umount()
     shutil.rmtree(cairn.store)
     cairn.mount(fsync="remote", **options)

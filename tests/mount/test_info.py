@@ -19,9 +19,7 @@ pytestmark = pytest.mark.needs_mount
 
 
 def shown_json(cairn, *args, code=0):
-    done = cairn.cairn(*args, "--json")
-    assert done.returncode == code, done
-    return json.loads(done.stdout)
+    return json.loads(cairn.verb(*args, "--json", code=code).stdout)
 
 
 def du(cairn, *paths):
@@ -191,8 +189,7 @@ def test_info_tells_the_tiers(request, mount_factory, directory, rng):
     remote = remotes.DirRemote(directory + "/remotes")
     cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remote, request=request)
     cairn.mount()
-    path = cairn.mnt + "/file"
-    rig.write_file(path, rig.seeded_bytes(rng.random(), 4 * rig.MIB))
+    path = rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(rng.random(), 4 * rig.MIB))
     cairn.wait(level="remote")
     info = shown_json(cairn, "info", path)
     assert info["level"] == "remote" and info["nvme_bytes"] == info["remote_bytes"] == info["freed_remote_bytes"] >= 4 * rig.MIB
@@ -201,24 +198,23 @@ def test_info_tells_the_tiers(request, mount_factory, directory, rng):
     assert info["nvme_bytes"] == 0 == info["freed_nvme_bytes"] and info["remote_bytes"] >= 4 * rig.MIB
 
 
-def test_a_large_tree_is_looked_at_in_portions(cairn, full):
+def test_a_large_tree_is_looked_at_in_portions(cairn, full, mnt):
     """The count is right, the mount goes on answering quickly meanwhile, and an interrupt ends it."""
-    cairn.mount()
     number = 50000 if full else 6000
     for i in range(number):
         if i % 3000 == 0:
-            os.mkdir(f"{cairn.mnt}/d{i // 3000}")
-        rig.write_file(f"{cairn.mnt}/d{i // 3000}/{i}", b"%d" % i)
-    (row,) = du(cairn, cairn.mnt)
+            os.mkdir(f"{mnt}/d{i // 3000}")
+        rig.write_file(f"{mnt}/d{i // 3000}/{i}", b"%d" % i)
+    (row,) = du(cairn, mnt)
     assert row["files"] == number and row["logical_bytes"] == sum(len(str(i)) for i in range(number))
-    command = [cairn.binary, "du", *[cairn.mnt] * 400]
+    command = [cairn.binary, "du", *[mnt] * 400]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as walk:
         try:
             walk.stdout.readline(), walk.stdout.readline()
             slowest = 0
             for i in range(50):
                 began = time.monotonic()
-                rig.write_file(f"{cairn.mnt}/beside", b"x")
+                rig.write_file(f"{mnt}/beside", b"x")
                 slowest = max(slowest, time.monotonic() - began)
             assert slowest < 5 and walk.poll() is None
         finally:

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import processes
 import remote as remotes
 import rig
 
@@ -114,16 +115,16 @@ def test_priority_is_normal_while_somebody_waits(cairn):
     rig.write_file(cairn.mnt + "/first", rig.seeded_bytes(1, 40 * rig.MIB))
     rig.time.sleep(2)  # the round that carries it began, and takes 40 s
     for name in ("cairn-chunk", "cairn-pack"):
-        assert rig.nice_values(cairn.proc.pid, name) == {low}, name
+        assert processes.nice_values(cairn.proc.pid, name) == {low}, name
     with subprocess.Popen([sys.executable, "-c", WRITER, cairn.mnt + "/second", "72"], stdout=subprocess.DEVNULL) as process:
         rig.poll(lambda: cairn.status()["stage"]["waiting_writers"] > 0, 5, "a waiting writer")
         for name in ("cairn-chunk", "cairn-pack"):
-            rig.poll(lambda: rig.nice_values(cairn.proc.pid, name) == {normal}, 2, f"{name} to be raised")
+            rig.poll(lambda: processes.nice_values(cairn.proc.pid, name) == {normal}, 2, f"{name} to be raised")
         assert cairn.status()["nvme"]["files"] == 0, "the round is over: nothing was seen"
         process.kill()
     cairn.wait()
-    rig.poll(lambda: rig.nice_values(cairn.proc.pid, "cairn-chunk") == {low}, 30, "low priority")
-    assert rig.nice_values(cairn.proc.pid, "cairn-pack") == {low}
+    rig.poll(lambda: processes.nice_values(cairn.proc.pid, "cairn-chunk") == {low}, 30, "low priority")
+    assert processes.nice_values(cairn.proc.pid, "cairn-pack") == {low}
 
 
 @pytest.mark.needs_mount
@@ -133,10 +134,9 @@ def test_priority_is_not_lowered_where_it_could_not_be_raised(cairn):
     cairn.prefix = ("setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice")
     cairn.mount()
     normal = os.getpriority(os.PRIO_PROCESS, cairn.proc.pid)
-    rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(1, rig.MIB))
-    cairn.wait()
+    cairn.write("file", rig.seeded_bytes(1, rig.MIB), "nvme")
     for name in ("cairn-chunk", "cairn-pack"):
-        assert rig.nice_values(cairn.proc.pid, name) == {normal}, name
+        assert processes.nice_values(cairn.proc.pid, name) == {normal}, name
 
 
 @pytest.mark.needs_mount
@@ -164,7 +164,7 @@ def test_more_writers_than_slabs(cairn, rng, options, writers):
 def in_calls(pid):
     """How many threads of a process are within write(2) or openat(2)."""
     numbers = (b"1", b"257") if platform.machine() == "x86_64" else (b"64", b"56")
-    return sum(call.split()[0] in numbers for call in rig.of_threads(pid, "syscall"))
+    return sum(call.split()[0] in numbers for call in processes.of_threads(pid, "syscall"))
 
 
 @pytest.mark.needs_mount

@@ -63,10 +63,9 @@ def show(cairn):
     return done.stdout
 
 
-def test_programs_are_named(cairn):
+def test_programs_are_named(cairn, mnt):
     """status, its JSON, stats and metrics name each program that reports; one that has ended is gone."""
-    cairn.mount()
-    directory = cairn.mnt + "/run"
+    directory = mnt + "/run"
     os.mkdir(directory)
     assert cairn.status()["lanes"]["clients"] == [] and b"lazy saves" not in show(cairn)
     first = text(3 * rig.GIB, 2, 1_500_000_000, 7)
@@ -82,29 +81,28 @@ def test_programs_are_named(cairn):
             assert re.search(rf"^  lazy saves +2 programs, 3\S* GiB to copy:$", shown, re.M), shown
             assert re.search(rf"^    pid {one}, trainer: 3\S* GiB left of 2 saves, 7 saved, blocked for 1.5 s", shown, re.M), shown
             assert re.search(rf"^    pid {two}, other: nothing left, 40 saved, 1 failed, .*last error: No space left", shown, re.M), shown
-            metrics = cairn.cairn("metrics", cairn.mnt).stdout
+            metrics = cairn.cairn("metrics", mnt).stdout
             assert "cairnfs_lane_clients 2\n" in metrics
             assert f'cairnfs_lane_pending_bytes{{pid="{one}",program="trainer"}} {3 * rig.GIB}\n' in metrics
             assert f'cairnfs_lane_failed_total{{pid="{two}",program="other"}} 1\n' in metrics
             assert f'cairnfs_lane_blocked_seconds_total{{pid="{one}",program="trainer"}} 1.5\n' in metrics
-            line = json.loads(cairn.cairn("stats", cairn.mnt, "--json", "--count", "1", "--interval", "100ms").stdout)
-            title, row = cairn.cairn("stats", cairn.mnt, "--count", "1", "--interval", "100ms").stdout.splitlines()
+            line = json.loads(cairn.cairn("stats", mnt, "--json", "--count", "1", "--interval", "100ms").stdout)
+            title, row = cairn.cairn("stats", mnt, "--count", "1", "--interval", "100ms").stdout.splitlines()
             assert title.split()[-3:] == ["lazy", "left", "blocked"] and row.split()[-4:] == ["3.0", "GiB", "0.0", "s"]
             assert line["lane_pending_bytes"] == 3 * rig.GIB and line["lane_blocked_seconds"] == 0
             assert {client["pid"]: client.get("last_error") for client in line["lane_clients"]} == {
                 one: None, two: "No space left on device: run/step-40"}
         assert set(clients(cairn)) == {one}
-    assert clients(cairn) == {} and "cairnfs_lane_clients 0\n" in cairn.cairn("metrics", cairn.mnt).stdout
-    assert "cairnfs_lane_pending_bytes{" not in cairn.cairn("metrics", cairn.mnt).stdout
-    assert "lazy left" not in cairn.cairn("stats", cairn.mnt, "--count", "1", "--interval", "100ms").stdout
+    assert clients(cairn) == {} and "cairnfs_lane_clients 0\n" in cairn.cairn("metrics", mnt).stdout
+    assert "cairnfs_lane_pending_bytes{" not in cairn.cairn("metrics", mnt).stdout
+    assert "lazy left" not in cairn.cairn("stats", mnt, "--count", "1", "--interval", "100ms").stdout
 
 
-def test_a_later_report_takes_the_place_of_the_one_before(cairn):
+def test_a_later_report_takes_the_place_of_the_one_before(cairn, mnt):
     """By process, whichever of its threads reports, and on whatever of the mount."""
-    cairn.mount()
-    rig.write_file(cairn.mnt + "/file", b"x")
-    fd = os.open(cairn.mnt, os.O_TMPFILE | os.O_RDWR, 0o600)
-    for number, where in enumerate((cairn.mnt, cairn.mnt + "/file", fd), 1):
+    rig.write_file(mnt + "/file", b"x")
+    fd = os.open(mnt, os.O_TMPFILE | os.O_RDWR, 0o600)
+    for number, where in enumerate((mnt, mnt + "/file", fd), 1):
         thread = threading.Thread(target=os.setxattr, args=(where, LANE, text(number)))
         thread.start()
         thread.join()
@@ -113,11 +111,9 @@ def test_a_later_report_takes_the_place_of_the_one_before(cairn):
     os.close(fd)
 
 
-def test_it_is_no_attribute(cairn):
+def test_it_is_no_attribute(cairn, mnt):
     """A report is not stored, not listed, no change of the inode, and gone with the daemon; read, the attribute tells of the mount."""
-    cairn.mount()
-    path = cairn.mnt + "/file"
-    rig.write_file(path, b"x")
+    path = rig.write_file(mnt + "/file", b"x")
     before, newest = os.stat(path), cairn.status()["nvme"]["newest_seq"]
     os.setxattr(path, LANE, text(5))
     os.setxattr(path, LANE, text(6), os.XATTR_CREATE)
@@ -127,7 +123,7 @@ def test_it_is_no_attribute(cairn):
     assert os.listxattr(path) == []
     with pytest.raises(OSError):
         os.removexattr(path, LANE)
-    for where in (path, cairn.mnt):
+    for where in (path, mnt):
         assert os.getxattr(where, LANE) == b"1 stage=%d remote=0" % cairn.status()["stage"]["total_bytes"]
     assert clients(cairn)
     cairn.remount()
@@ -140,58 +136,54 @@ BAD = (b"", b"1", b"1 ", b"2" + text()[1:], text()[:-1], text() + b"\0", text() 
        text().replace(b"failed", b"Failed"), text().replace(b"error", b"errors"), b"\xff" * 100)
 
 
-def test_bad_text_is_refused(cairn):
+def test_bad_text_is_refused(cairn, mnt):
     """EINVAL, and what was known before stays."""
-    cairn.mount()
-    os.setxattr(cairn.mnt, LANE, text(5))
+    os.setxattr(mnt, LANE, text(5))
     for bad in BAD:
         with pytest.raises(OSError) as caught:
-            os.setxattr(cairn.mnt, LANE, bad)
+            os.setxattr(mnt, LANE, bad)
         assert caught.value.errno == errno.EINVAL, bad
     assert clients(cairn)[os.getpid()]["pending_bytes"] == 5
     largest = (1 << 64) - 1
-    os.setxattr(cairn.mnt, LANE, text(largest, largest, largest, largest, largest, b"e" * 300))
+    os.setxattr(mnt, LANE, text(largest, largest, largest, largest, largest, b"e" * 300))
     seen = clients(cairn)[os.getpid()]
     assert int(seen["pending_bytes"]) == largest and seen["last_error"] == "e" * 255
-    assert show(cairn) and cairn.cairn("metrics", cairn.mnt).returncode == 0
+    assert show(cairn) and cairn.cairn("metrics", mnt).returncode == 0
 
 
-def test_what_a_program_says_drives_no_terminal(cairn):
+def test_what_a_program_says_drives_no_terminal(cairn, mnt):
     """Control characters, quotes, line ends and bytes that are no UTF-8, in the error and in the program's name."""
-    cairn.mount()
-    with program(cairn.mnt, text(1, 1, 0, 0, 1, b'\x1b[2J\nforged: "line\\ \xff\xc2\x9b end'), b'a\x1b"\n\xffb') as pid:
+    with program(mnt, text(1, 1, 0, 0, 1, b'\x1b[2J\nforged: "line\\ \xff\xc2\x9b end'), b'a\x1b"\n\xffb') as pid:
         shown = show(cairn)
         assert not any(byte < 0x20 and byte != 0x0A for byte in shown) and b"\xc2\x9b" not in shown
         assert b"\nforged" not in shown and shown.count(b"\n    pid %d, " % pid) == 1
         seen = clients(cairn)[pid]  # JSON that can be read
         assert "forged" in seen["last_error"]
-        metrics = subprocess.run([cairn.binary, "metrics", cairn.mnt], capture_output=True, timeout=300).stdout.decode()
+        metrics = subprocess.run([cairn.binary, "metrics", mnt], capture_output=True, timeout=300).stdout.decode()
         rows = [line for line in metrics.split("\n") if line.startswith("cairnfs_lane_failed_total{")]
         assert len(rows) == 1 and re.fullmatch(r'cairnfs_lane_failed_total\{pid="\d+",program="([^"\\\n]|\\[\\"n])*"\} 1', rows[0]), rows
 
 
-def test_nobody_displaces_another_user(cairn):
+def test_nobody_displaces_another_user(cairn, mnt):
     """The table has a size: a user who reports with very many processes displaces their own."""
-    cairn.mount()
-    os.chmod(cairn.mnt, 0o777)
+    os.chmod(mnt, 0o777)
     with contextlib.ExitStack() as stack:
-        mine = stack.enter_context(program(cairn.mnt, text(1)))
+        mine = stack.enter_context(program(mnt, text(1)))
         for number in range(LANES_MAX + 4):
-            stack.enter_context(program(cairn.mnt, text(number), uid=NOBODY))
+            stack.enter_context(program(mnt, text(number), uid=NOBODY))
         lanes = cairn.status()["lanes"]
         assert len(lanes["clients"]) == LANES_MAX and lanes["forgotten"] == 5
         assert {client["pid"]: client["uid"] for client in lanes["clients"]}[mine] == 0
-        late = stack.enter_context(program(cairn.mnt, text(2)))
+        late = stack.enter_context(program(mnt, text(2)))
         assert {mine, late} <= set(clients(cairn))
     assert clients(cairn) == {}
-    with program(cairn.mnt, text(1)) as pid:
+    with program(mnt, text(1)) as pid:
         assert set(clients(cairn)) == {pid}
 
 
-def test_the_number_is_the_kernels(cairn):
+def test_the_number_is_the_kernels(cairn, mnt):
     """Of a process with other numbers inside its container, and of one that may not write there."""
-    cairn.mount()
-    code = f"import os, time; os.setxattr({cairn.mnt!r}, {LANE!r}, {text(9)!r}); print(os.getpid(), flush=True); time.sleep(1000)"
+    code = f"import os, time; os.setxattr({mnt!r}, {LANE!r}, {text(9)!r}); print(os.getpid(), flush=True); time.sleep(1000)"
     with subprocess.Popen(["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", code], stdout=subprocess.PIPE) as proc:
         try:
             assert int(proc.stdout.readline()) == 1
@@ -201,8 +193,8 @@ def test_the_number_is_the_kernels(cairn):
         finally:
             proc.kill()
     rig.poll(lambda: not clients(cairn), 10, "the end of the container's program")
-    os.chmod(cairn.mnt, 0o755)
-    with pytest.raises(AssertionError, match="could not report"), program(cairn.mnt, text(1), uid=NOBODY):
+    os.chmod(mnt, 0o755)
+    with pytest.raises(AssertionError, match="could not report"), program(mnt, text(1), uid=NOBODY):
         pass
     assert clients(cairn) == {}
 
@@ -281,12 +273,11 @@ def told(cairn, pid):
 
 
 @pytest.mark.parametrize("user", [0, NOBODY])
-def test_libcairn_reports(request, cairn, user):
+def test_libcairn_reports(request, cairn, user, mnt):
     """When a save has its name or has failed, for all lanes of the process; also from a directory whose attributes are its owner's
     alone."""
-    cairn.mount()
     os.chmod(cairn.root, 0o711)
-    os.chmod(cairn.mnt, 0o1777)
+    os.chmod(mnt, 0o1777)
     code = """
 one, two = new_lane(), new_lane()
 publish(one, b"a")
@@ -309,7 +300,7 @@ assert lib.cairn_lane_close(one) == -5
             rig.poll(lambda: told(cairn, pid) == (0, 3, 1), 10, "the report of the failure")
             assert clients(cairn)[pid]["last_error"].endswith("/c: it was \x1b torn")
         assert next(steps, None) is None
-    assert sorted(os.listdir(cairn.mnt)) == ["a", "b"] and os.listxattr(cairn.mnt) == os.listxattr(cairn.mnt + "/a") == []
+    assert sorted(os.listdir(mnt)) == ["a", "b"] and os.listxattr(mnt) == os.listxattr(mnt + "/a") == []
 
 
 def test_libcairn_reports_to_cairnfs_only(request, cairn, shm_directory):
@@ -320,15 +311,13 @@ def test_libcairn_reports_to_cairnfs_only(request, cairn, shm_directory):
         assert os.listxattr(place.mnt) == os.listxattr(place.mnt + "/a") == []
 
 
-def test_libcairn_leaves_no_hold_on_the_mount(request, cairn):
+def test_libcairn_leaves_no_hold_on_the_mount(request, cairn, mnt):
     """A program that knows that a save has its name may unmount at once."""
-    cairn.mount()
     with saver(request, cairn,
                'lane = new_lane()\nos.chdir("/")\nos.close(directory)\nfor i in range(20):\n    publish(lane, (sys.argv[4] + "/a").encode())\n    step()\n'
-               .replace("sys.argv[4]", repr(cairn.mnt))) as steps:
+               .replace("sys.argv[4]", repr(mnt))) as steps:
         for _ in range(3):
             next(steps)
-            cairn.umount()
-            cairn.mount()
+            cairn.remount()
         for _ in steps:
             pass

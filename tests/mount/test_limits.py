@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+import processes
 import rig
 from cost import Cost, Stores
 
@@ -31,7 +32,7 @@ def assert_memory(cairn, sanitized):
     """P11: within the formula that is printed at mount."""
     if not sanitized:
         status = cairn.status()
-        used, bound = rig.rss_bytes(cairn.proc.pid), status["memory"]["bound_bytes"]
+        used, bound = processes.rss_bytes(cairn.proc.pid), status["memory"]["bound_bytes"]
         assert used <= bound, f"{used >> 20} MiB of {status['memory']}"
 
 
@@ -45,7 +46,7 @@ class Watch:
         proc = self.cairn.proc
         if proc is None:
             return
-        self.most[proc.pid] = max(self.most.get(proc.pid, 0), rig.rss_bytes(proc.pid))
+        self.most[proc.pid] = max(self.most.get(proc.pid, 0), processes.rss_bytes(proc.pid))
         if proc.pid not in self.bounds:
             self.bounds[proc.pid] = self.cairn.status()["memory"]["bound_bytes"]
 
@@ -85,12 +86,9 @@ def assert_flat(few, many):
 
 
 def make_empty(directory, numbers):
-    fd = os.open(directory, os.O_RDONLY)
-    try:
+    with rig.opened(directory, os.O_RDONLY) as fd:
         for i in numbers:
             os.close(os.open(f"file-{i:07}", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=fd))
-    finally:
-        os.close(fd)
 
 
 @pytest.mark.alone_with_full
@@ -117,8 +115,7 @@ def test_files_in_a_directory(cairn, stores, full, sanitized, report):
     begun = time.monotonic()
     os.rename(directory, directory + "2")
     renamed = time.monotonic() - begun
-    cairn.kill9()
-    cairn.mount(**size)
+    cairn.crash(**size)
     assert len(os.listdir(directory + "2")) == count
     cairn.umount()
     few, many = stores.compare(12 if full else 1, **size)
@@ -315,8 +312,7 @@ def test_handles_run_out(cairn, full):
         pytest.skip("only with --full: 135,000 handles")
     descriptors_allowed(15_100)
     cairn.mount()
-    path = os.path.join(cairn.mnt, "file")
-    rig.write_file(path, b"here")
+    path = rig.write_file(os.path.join(cairn.mnt, "file"), b"here")
     with open(path, "rb", buffering=0) as file:
         running = [Holder(open_until_enfile, path, 15_000) for _ in range(9)]
         assert 100_000 <= sum(holder.result() for holder in running) < 135_000
@@ -360,8 +356,7 @@ def test_huge_sparse_file(cairn, sanitized):
         assert_memory(cairn, sanitized)
 
     check()
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     check()
     cairn.remount()
     check()
@@ -458,8 +453,7 @@ def test_punched_holes(cairn, full, sanitized):
                         and seek(file.fileno(), begin + 600) == (begin + 1024, begin + 600)), i
 
     check()
-    cairn.kill9()
-    cairn.mount(**size)
+    cairn.crash(**size)
     check()
     cairn.remount(**size)
     check()
@@ -479,8 +473,7 @@ def test_appends_by_many(cairn, full, sanitized):
     """10^5 small appends by 8 processes: each line is there once, whole, in its writer's order."""
     each = 12_500 if full else 1_500
     cairn.mount()
-    path = os.path.join(cairn.mnt, "log")
-    rig.write_file(path, b"")
+    path = rig.write_file(os.path.join(cairn.mnt, "log"), b"")
     pids = []
     for writer in range(8):
         pid = os.fork()
@@ -504,8 +497,7 @@ def test_appends_by_many(cairn, full, sanitized):
         assert_memory(cairn, sanitized)
 
     check()
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     check()
 
 

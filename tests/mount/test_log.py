@@ -22,28 +22,24 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} cairn (error|warning|i
 
 
 def log_lines(cairn, *args, code=0):
-    done = cairn.cairn("log", *args)
-    assert done.returncode == code, done
-    return done.stdout.splitlines()
+    return cairn.verb("log", *args, code=code).stdout.splitlines()
 
 
-def test_log_of_a_life(cairn):
+def test_log_of_a_life(cairn, mnt):
     """In the foreground and in the background the log is in the store, private, and told of by mountpoint and store."""
-    cairn.mount()
-    lines = log_lines(cairn, cairn.mnt)
+    lines = log_lines(cairn, mnt)
     assert lines and all(map(LINE.fullmatch, lines)), lines
-    assert f"is mounted at {cairn.mnt}" in lines[-1] and lines[-1] in cairn.log(), "-f: on standard error too"
+    assert f"is mounted at {mnt}" in lines[-1] and lines[-1] in cairn.log(), "-f: on standard error too"
     assert stat.S_IMODE(os.stat(cairn.store + "/log").st_mode) == 0o600
     cairn.umount()
     lines = log_lines(cairn, cairn.store)
     assert "is unmounted" in lines[-1]
-    done = cairn.cairn("mount", cairn.store, cairn.mnt, "-o", cairn.option_string({}))
-    assert done.returncode == 0, done
+    cairn.verb("mount", cairn.store, mnt, "-o", cairn.option_string({}))
     try:
         assert len(log_lines(cairn, cairn.store)) > len(lines)
-        assert log_lines(cairn, cairn.mnt, "-n", "1") == log_lines(cairn, cairn.mnt)[-1:]
+        assert log_lines(cairn, mnt, "-n", "1") == log_lines(cairn, mnt)[-1:]
     finally:
-        assert cairn.cairn("umount", cairn.mnt).returncode == 0
+        assert cairn.cairn("umount", mnt).returncode == 0
 
 
 def test_log_elsewhere(cairn):
@@ -113,16 +109,15 @@ def errors_of(cairn):
     return cairn.status()["errors"]
 
 
-def test_no_errors_for_what_is_wrong_of_programs(cairn):
+def test_no_errors_for_what_is_wrong_of_programs(cairn, mnt):
     """ENOENT, EEXIST, ENOTEMPTY and such are no errors of ours."""
-    cairn.mount()
-    os.mkdir(cairn.mnt + "/d")
-    rig.write_file(cairn.mnt + "/d/f", b"x")
+    os.mkdir(mnt + "/d")
+    rig.write_file(mnt + "/d/f", b"x")
     for call, args in ((os.stat, ("/no",)), (os.mkdir, ("/d",)), (os.rmdir, ("/d",)), (os.getxattr, ("/d/f", "user.no"))):
         with pytest.raises(OSError):
-            call(cairn.mnt + args[0], *args[1:])
+            call(mnt + args[0], *args[1:])
     assert errors_of(cairn) == [] and cairn.status()["errors_total"] == 0
-    assert "none since the mount" in cairn.cairn("status", cairn.mnt).stdout
+    assert "none since the mount" in cairn.cairn("status", mnt).stdout
 
 
 def test_errors_tell_file_call_and_cause(filled):  # noqa: F811
@@ -187,8 +182,7 @@ def test_error_of_a_remote_that_is_gone(request, mount_factory, directory, rng):
     remote = remotes.DirRemote(directory + "/remotes")
     cairn = mount_factory(directory, kind=remotes.RemoteMount, remote=remote, remote_timeout="1s", request=request)
     cairn.mount()
-    rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(rng.random(), 2 * rig.MIB))
-    cairn.wait(level="remote")
+    cairn.write("file", rig.seeded_bytes(rng.random(), 2 * rig.MIB), "remote")
     assert cairn.cairn("evict", cairn.mnt + "/file").returncode == 0
     cairn.remount()
     with Unreachable(remote), pytest.raises(OSError) as caught:

@@ -71,16 +71,15 @@ def test_stats_ends_after_a_count(cairn):
     assert all(line["time_s"] - begun > 0.2 * number - 0.01 for number, line in enumerate(lines, 1))
 
 
-def test_stats_of_a_save(cairn, rng):
+def test_stats_of_a_save(cairn, rng, mnt):
     """What was written and read appears."""
-    cairn.mount()
     data = rig.seeded_bytes(rng.random(), 32 * rig.MIB)
     rates = ("written_bytes_per_s", "read_bytes_per_s", "nvme_written_bytes_per_s")
     with stats_of(cairn) as lines, expected_totals(lines, dict.fromkeys(rates, len(data))):
-        rig.write_file(cairn.mnt + "/file", data)
+        rig.write_file(mnt + "/file", data)
         wait_for_line(lines, lambda line: line["stage_used_percent"] > 1, "the stage in use")
         cairn.wait()
-        fd = os.open(cairn.mnt + "/file", os.O_RDWR)
+        fd = os.open(mnt + "/file", os.O_RDWR)
         assert os.pread(fd, len(data), 0) == data
         os.close(fd)
     reduction = lines[-1]["nvme_reduction"]
@@ -105,8 +104,7 @@ def test_stats_of_a_remote_and_of_who_waits(request, mount_factory, directory, r
         rig.write_file(cairn.mnt + "/two", again)  # it takes 20 s while nothing waits
         wait_for_line(lines, lambda line: line["nvme_seconds_behind"] > 1 and line["remote_seconds_behind"] > 1, "both to be behind")
         cairn.wait_remote()
-        rig.write_file(cairn.mnt + "/three", again)
-        cairn.wait_remote()
+        cairn.write("three", again, "remote")
         wait_for_line(lines, lambda line: line["nvme_seconds_behind"] < 1 and line["remote_seconds_behind"] < 1, "neither to be behind")
     assert max(line["waits"] for line in lines) >= 1
 
@@ -126,8 +124,7 @@ def test_stats_of_encodings(request, mount_factory, directory, rng):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stats:
         text = stats.stdout.readline() + stats.stdout.readline()
         rig.write_file(cairn.mnt + "/weights", weights)
-        rig.write_file(cairn.mnt + "/masters", masters)
-        cairn.wait_remote()
+        cairn.write("masters", masters, "remote")
         text += stats.stdout.readline() + stats.stdout.readline()  # what was sampled after it
         stats.send_signal(signal.SIGINT)
         text += stats.stdout.read()
@@ -139,19 +136,18 @@ def test_stats_of_encodings(request, mount_factory, directory, rng):
     assert any(row["encode cpu"] != "0.00 s" for row in rows), rows
 
 
-def test_stats_for_people_and_its_end(cairn):
-    cairn.mount()
-    done = cairn.cairn("stats", cairn.mnt, "-n", "2", "-i", "100ms")
+def test_stats_for_people_and_its_end(cairn, mnt):
+    done = cairn.cairn("stats", mnt, "-n", "2", "-i", "100ms")
     rows = done.stdout.splitlines()
     assert done.returncode == 0 and len(rows) == 3 and "write/s" in rows[0] and "nvme lag" in rows[0]
     assert "remote lag" not in rows[0] and "lazy left" not in rows[0], "there is no remote, and no program saves lazily"
-    with subprocess.Popen([cairn.binary, "stats", cairn.mnt], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stats:
+    with subprocess.Popen([cairn.binary, "stats", mnt], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stats:
         stats.stdout.readline()
         cairn.kill9()
         out, err = stats.communicate(timeout=300)
     assert stats.returncode == 1 and len(err.splitlines()) == 1, err
     cairn.mount()
-    with subprocess.Popen([cairn.binary, "stats", cairn.mnt], stdout=subprocess.PIPE, text=True) as stats:
+    with subprocess.Popen([cairn.binary, "stats", mnt], stdout=subprocess.PIPE, text=True) as stats:
         stats.stdout.readline()
         stats.send_signal(signal.SIGINT)
         stats.communicate(timeout=300)
@@ -189,18 +185,16 @@ def free_port():
         return sock.getsockname()[1]
 
 
-def test_metrics_text(cairn, rng):
+def test_metrics_text(cairn, rng, mnt):
     """Well-formed, with base units, the same numbers as status; counters only grow."""
-    cairn.mount()
-    rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(rng.random(), 5 * rig.MIB))
-    cairn.wait()
-    first = parse_metrics(cairn.cairn("metrics", cairn.mnt).stdout)
+    cairn.write("file", rig.seeded_bytes(rng.random(), 5 * rig.MIB), "nvme")
+    first = parse_metrics(cairn.cairn("metrics", mnt).stdout)
     status = cairn.status()
     assert first["cairnfs_nvme_used_bytes"] == status["nvme"]["used_bytes"]
     assert first["cairnfs_written_bytes_total"] >= 5 * rig.MIB and first["cairnfs_files"] == 1
     assert not any("remote" in name for name in first), "there is none"
-    rig.write_file(cairn.mnt + "/more", b"x" * 100000)
-    second = parse_metrics(cairn.cairn("metrics", cairn.mnt).stdout)
+    rig.write_file(mnt + "/more", b"x" * 100000)
+    second = parse_metrics(cairn.cairn("metrics", mnt).stdout)
     assert second.keys() == first.keys()
     assert all(second[name] >= value for name, value in first.items() if name.endswith("_total"))
     assert second["cairnfs_written_bytes_total"] == first["cairnfs_written_bytes_total"] + 100000

@@ -98,8 +98,7 @@ def test_removed_but_known_keeps_its_content(cairn):
 
 def test_known_ones_are_gone_after_a_death(cairn):
     before = free(cairn.mount())
-    path = os.path.join(cairn.mnt, "file")
-    rig.write_file(path, rig.seeded_bytes(5, 50 * MIB))
+    path = rig.write_file(os.path.join(cairn.mnt, "file"), rig.seeded_bytes(5, 50 * MIB))
     cairn.wait()
     known = os.open(path, os.O_PATH)
     os.unlink(path)

@@ -72,12 +72,9 @@ def test_direct_writes_within_a_file_do_not_wait_for_each_other(cairn, waiting, 
     os.ftruncate(fd, 2 * MIB)
     parts = [os.urandom(MIB) for _ in range(2)]
     rig.poll(lambda: waiting() == 0, 10, "no request under way")
-    cairn.pause()
-    try:
+    with cairn.paused():
         running = in_threads(*(lambda number=number: os.pwrite(fd, parts[number], number * MIB) for number in range(2)))
         rig.poll(lambda: waiting() == 2, 10, "two requests that wait")
-    finally:
-        cairn.go_on()
     joined(*running)
     assert os.pread(fd, 2 * MIB, 0) == b"".join(parts)
     os.close(fd)
@@ -128,11 +125,9 @@ def stripes_of(writer, seed):
 
 
 @pytest.mark.parametrize("flags", [os.O_DIRECT, 0], ids=["direct", "plain"])
-def test_stripes_of_several_writers(cairn, flags):
+def test_stripes_of_several_writers(cairn, flags, mnt):
     """Each writes its own stripes of a file, in pieces of any size, beside a reader; then again over them. All is as written, after a remount too."""
-    cairn.mount()
-    path = os.path.join(cairn.mnt, "file")
-    rig.write_file(path, bytes(64 * WRITERS * STRIPE))
+    path = rig.write_file(os.path.join(mnt, "file"), bytes(64 * WRITERS * STRIPE))
     for at in range(ROUNDS):
         work = [stripes_of(writer, 10 * at + writer) for writer in range(WRITERS)]
 
@@ -153,11 +148,9 @@ def test_stripes_of_several_writers(cairn, flags):
     assert rig.read_file(path) == wanted
 
 
-def test_appends_of_several_writers(cairn):
+def test_appends_of_several_writers(mnt):
     """Beside writers within the file, each appended record is there once and whole, in the order of its writer."""
-    cairn.mount()
-    path = os.path.join(cairn.mnt, "file")
-    rig.write_file(path, bytes(MIB))
+    path = rig.write_file(os.path.join(mnt, "file"), bytes(MIB))
     count, length = 300, 700
 
     def append(writer):
@@ -216,11 +209,9 @@ class Slot:
 
 
 @pytest.mark.parametrize("flags", [os.O_DSYNC, 0], ids=["dsync", "fsync"])
-def test_power_loss_leaves_a_prefix_of_all_writers(cairn, flags):
+def test_power_loss_leaves_a_prefix_of_all_writers(cairn, flags, mnt):
     """What was durable is there; and whatever had been answered when something that is there was begun."""
-    cairn.mount()
-    path = os.path.join(cairn.mnt, "file")
-    rig.write_synced(path, bytes(WRITERS * MIB))
+    path = rig.write_synced(os.path.join(mnt, "file"), bytes(WRITERS * MIB))
     slots = []
     slots.extend(Slot(number, slots, flags) for number in range(WRITERS))
     running = in_threads(*(lambda slot=slot: slot.run(path) for slot in slots))

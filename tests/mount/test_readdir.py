@@ -239,16 +239,15 @@ def read_through(changing, stream, most):
 
 
 @pytest.mark.timeout(120)
-def test_streams_while_a_directory_changes_at_random(cairn, shm_directory, rng, full):
+def test_streams_while_a_directory_changes_at_random(cairn, shm_directory, rng, full, mnt):
     """tmpfs, on Linux 6.18, ends too; but it leaves out names that stay when others are renamed over (in 40 of 60 such streams)."""
-    cairn.mount()
     for number in range(200 if full else 20):
-        for place in (cairn.mnt, shm_directory):
+        for place in (mnt, shm_directory):
             changing = Changing(f"{place}/{number}", rng)
             with streaming(changing.path, rng.choice((120, 256, 2000))) as stream:
                 for _ in range(2):
                     read_through(changing, stream, 3 * len(changing.start) + 10)
-                    if place == cairn.mnt:
+                    if place == mnt:
                         changing.check(stream.given)
                     changing.begin()
                     stream.given = []
@@ -307,10 +306,9 @@ def test_a_stream_that_another_daemon_goes_on_with_ends_as_it_would_have(kept):
 
 
 @pytest.mark.needs_mount
-def test_a_large_directory_is_read_while_its_files_are_renamed(cairn):
+def test_a_large_directory_is_read_while_its_files_are_renamed(cairn, mnt):
     """Some of it is in RocksDB, some newer: each file is given once."""
-    cairn.mount()
-    d = f"{cairn.mnt}/d"
+    d = f"{mnt}/d"
     os.mkdir(d)
     for number in range(4000):
         touch(f"{d}/old{number}")

@@ -84,8 +84,7 @@ def test_states_take_less_and_come_back(cairn, report):
 
 def test_off_stores_as_it_is(cairn):
     cairn.mount(stage="256M", nvme="2G", reduce="off")
-    rig.write_file(cairn.mnt + "/w", weights(1, rig.MIB, torch.bfloat16).view(torch.uint8).numpy().tobytes())
-    cairn.wait()
+    cairn.write("w", weights(1, rig.MIB, torch.bfloat16).view(torch.uint8).numpy().tobytes(), "nvme")
     counts = du(cairn, cairn.mnt + "/w")
     assert set(counts["encodings"]) == {"raw"} and counts["stored_bytes"] == counts["logical_bytes"]
 
@@ -94,8 +93,7 @@ def test_what_it_does_is_told(cairn):
     cairn.mount(stage="256M", nvme="2G")
     rig.write_file(cairn.mnt + "/w", weights(1, rig.MIB, torch.bfloat16).view(torch.uint8).numpy().tobytes())
     rig.write_file(cairn.mnt + "/text", b"a line of a log\n" * 60000)
-    rig.write_file(cairn.mnt + "/noise", rig.seeded_bytes(1, rig.MIB))
-    cairn.wait()
+    cairn.write("noise", rig.seeded_bytes(1, rig.MIB), "nvme")
     reduction = cairn.status()["nvme"]["reduction"]
     encoded = {one["encoding"]: (one["raw_bytes"], one["stored_bytes"]) for one in reduction["encodings"]}
     assert encoded["fx"][0] == 2 * rig.MIB and encoded["fx"][1] < 1.4 * rig.MIB
@@ -145,8 +143,7 @@ def test_the_store_says_what_it_may_hold(on_remote, directory):
     remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     mount = on_remote(remote)
     mount.mount(reduce="off")
-    rig.write_file(mount.mnt + "/old", rig.seeded_bytes(1, rig.MIB))
-    mount.wait_remote()
+    mount.write("old", rig.seeded_bytes(1, rig.MIB), "remote")
     mount.umount()
     info = os.path.join(remote.path, "cairn")
     assert features(mount.store + "/superblock") & FX == 0 and features(info) & FX == 0

@@ -59,10 +59,9 @@ def test_mount_that_waits_is_interrupted(dead):
 
 
 @pytest.mark.parametrize("verb", [("status",), ("fsck",), ("adopt", "--new-id")], ids=["status", "fsck", "adopt"])
-def test_verbs_wait(cairn, verb):
+def test_verbs_wait(cairn, verb, mnt):
     """So do the verbs that take the lock."""
-    cairn.mount()
-    rig.write_file(cairn.mnt + "/file", b"content")
+    rig.write_file(mnt + "/file", b"content")
     cairn.umount()
     with looked_at(cairn):
         process = subprocess.Popen([cairn.binary, *verb, cairn.store], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -116,15 +116,14 @@ def test_drained_is_drained(node):
     reader.umount(drain="remote")
 
 
-def test_no_such_remote_level_or_mount(cairn):
+def test_no_such_remote_level_or_mount(cairn, mnt):
     """Errors change nothing."""
-    cairn.mount()
     save(cairn)
-    expect(cairn.cairn("umount", cairn.mnt, "--drain", "remote"), FAILED, "no remote is configured")
-    expect(cairn.cairn("umount", cairn.mnt, "--drain", "tape"), USAGE, "use nvme or remote")
-    assert rig.mounted_at(cairn.mnt)
-    subprocess.run(["umount", "-i", "-l", cairn.mnt], check=True)
-    expect(cairn.cairn("umount", cairn.mnt, "--drain", "nvme"), USAGE, "not a CairnFS mountpoint")
+    expect(cairn.cairn("umount", mnt, "--drain", "remote"), FAILED, "no remote is configured")
+    expect(cairn.cairn("umount", mnt, "--drain", "tape"), USAGE, "use nvme or remote")
+    assert rig.mounted_at(mnt)
+    subprocess.run(["umount", "-i", "-l", mnt], check=True)
+    expect(cairn.cairn("umount", mnt, "--drain", "nvme"), USAGE, "not a CairnFS mountpoint")
     assert cairn.reap() == 0
 
 

@@ -34,8 +34,7 @@ def other(binary, directory):
     data = rig.read_file(binary)
     old, new = version.encode() + b"\0", OTHER.encode() + b"\0"
     assert len(old) == len(new) and old in data
-    path = os.path.join(directory, "other-cairn")
-    rig.write_file(path, data.replace(old, new))
+    path = rig.write_file(os.path.join(directory, "other-cairn"), data.replace(old, new))
     os.chmod(path, 0o755)
     assert version_of(path) == OTHER
     return path
@@ -54,8 +53,7 @@ def script(directory, text):
 
 
 def upgrade(kept, *args, code=0):
-    done = kept.cairn("upgrade", kept.mnt, *args, timeout=300)
-    assert done.returncode == code, done
+    done = kept.verb("upgrade", kept.mnt, *args, timeout=300, code=code)
     if code:
         assert done.stderr.startswith("cairn upgrade: ") and done.stderr.count("\n") == 1 and not done.stdout, done
     return done
@@ -100,8 +98,7 @@ class Held:
 
     def __init__(self, mnt):
         self.data = rig.seeded_bytes("held", MIB)
-        self.path = os.path.join(mnt, "held")
-        rig.write_file(self.path, self.data)
+        self.path = rig.write_file(os.path.join(mnt, "held"), self.data)
         self.fd = os.open(self.path, os.O_RDWR)
         fcntl.lockf(self.fd, fcntl.LOCK_EX, 10, 0)
         self.map = mmap.mmap(self.fd, MIB)
@@ -160,11 +157,9 @@ def test_what_cannot_take_over_changes_nothing(kept, directory, other, full):
     kept.mount()
     rig.write_file(kept.mnt + "/file", b"content")
     daemon = kept.daemon()
-    plain = directory + "/plain"
-    rig.write_file(plain, b"#!/bin/sh\n")
+    plain = rig.write_file(directory + "/plain", b"#!/bin/sh\n")
     os.chmod(plain, 0o644)
-    broken = directory + "/broken"
-    rig.write_file(broken, b"\x7fELF, but no more")
+    broken = rig.write_file(directory + "/broken", b"\x7fELF, but no more")
     os.chmod(broken, 0o755)
     cases = [(directory + "/missing", "No such file"), (directory, "not a program"), (plain, "ermission denied"), (broken, "cannot run"),
              ("/bin/true", "does not support upgrades"), (script(directory, "exit 1\n"), "does not support upgrades"),
@@ -258,12 +253,10 @@ def test_in_the_background_with_its_options(cairn, directory, other):
     """A mount as users have it: the options go on, what the environment says does, and neither is in the arguments."""
     cairn.env = {**os.environ, "AWS_SECRET_ACCESS_KEY": "not-for-ps"}
     options = f"stage_dir={cairn.stage_dir},stage=64M,attr_timeout=1500ms,noatime,log={directory}/a\\,log,remote=dir:{directory}/remote"
-    done = cairn.cairn("mount", cairn.store, cairn.mnt, "-o", options)
-    assert done.returncode == 0, done
+    done = cairn.verb("mount", cairn.store, cairn.mnt, "-o", options)
     try:
         before = cairn.status()
-        done = cairn.cairn("upgrade", cairn.mnt, "--binary", other, timeout=300)
-        assert done.returncode == 0, done
+        cairn.verb("upgrade", cairn.mnt, "--binary", other, timeout=300)
         after = cairn.status()
         assert after["version"] == OTHER and after["stage"]["total_bytes"] == before["stage"]["total_bytes"]
         assert after["remote"]["name"] == before["remote"]["name"] if "name" in before["remote"] else after["remote"]

@@ -84,10 +84,9 @@ def verbs_of(binary):
     return re.findall(r"^  cairn (\w+) ", done.stdout, re.M)
 
 
-def test_every_wrong_argument(cairn, directory):
+def test_every_wrong_argument(cairn, directory, mnt):
     """One line that names the verb and what is wrong, and the convention's exit code; nothing else happens."""
-    cairn.mount()
-    names = {"mnt": cairn.mnt, "store": cairn.store, "plain": directory + "/plain", "file": cairn.mnt + "/file",
+    names = {"mnt": mnt, "store": cairn.store, "plain": directory + "/plain", "file": mnt + "/file",
              "loose": directory + "/loose"}
     os.mkdir(names["plain"])
     rig.write_file(names["file"], b"x")
@@ -150,19 +149,18 @@ def test_each_command_that_prints_a_result_has_json(cairn):
     assert without == {"mount", "umount", "completion"}
 
 
-def test_results_as_json(cairn):
+def test_results_as_json(cairn, mnt):
     """Of commands that have no other test of theirs."""
-    cairn.mount()
-    rig.write_file(os.path.join(cairn.mnt, "file"), bytes(rig.MIB) + os.urandom(rig.MIB))
-    listed = json.loads(cairn.cairn("metrics", "--json", cairn.mnt).stdout)
-    lines = [line for line in cairn.cairn("metrics", cairn.mnt).stdout.splitlines() if not line.startswith("#")]
+    rig.write_file(os.path.join(mnt, "file"), bytes(rig.MIB) + os.urandom(rig.MIB))
+    listed = json.loads(cairn.cairn("metrics", "--json", mnt).stdout)
+    lines = [line for line in cairn.cairn("metrics", mnt).stdout.splitlines() if not line.startswith("#")]
     assert sorted({re.match(r"\w+", line)[0] for line in lines}) == sorted(one["name"] for one in listed) and len(listed) > 40
     info = next(one for one in listed if one["name"] == "cairnfs_info")
-    assert info["type"] == "gauge" and info["help"] and info["samples"][0]["labels"]["mountpoint"] == cairn.mnt
+    assert info["type"] == "gauge" and info["help"] and info["samples"][0]["labels"]["mountpoint"] == mnt
     size = next(one for one in listed if one["name"] == "cairnfs_stage_size_bytes")
     assert size["samples"] == [{"labels": {}, "value": cairn.status()["stage"]["total_bytes"]}]
     archive = cairn.root + "/report.tar.gz"
-    assert json.loads(cairn.cairn("doctor", "--json", "-o", archive, cairn.mnt).stdout) == {"archive": archive}
+    assert json.loads(cairn.cairn("doctor", "--json", "-o", archive, mnt).stdout) == {"archive": archive}
     cairn.umount()
     checked = json.loads(cairn.cairn("fsck", "--json", cairn.store).stdout)
     assert checked["store"] == cairn.store and checked["clean"] and checked["problems"] == []
@@ -195,8 +193,7 @@ LISTS = {"errors", "nvme.reduction.encodings", "remote.reduction.encodings"}
 def test_each_figure_is_in_the_table(on_remote, directory):
     """JSON, metrics and `status -v` have what the table says, and nothing else."""
     cairn = on_remote(remotes.DirRemote(directory)).mount()
-    rig.write_file(os.path.join(cairn.mnt, "file"), os.urandom(rig.MIB))
-    cairn.wait_remote()
+    cairn.write("file", os.urandom(rig.MIB), "remote")
     os.setxattr(cairn.mnt, "user.cairn.lane", b"1 pending=0 saves=0 blocked_ns=0 published=1 failed=1 error=x")
     printed = cairn.cairn("status", "--json", cairn.mnt).stdout
     assert int(re.search(r'"pid":\s*(\d+)', printed)[1]) == cairn.proc.pid, "the first is the daemon's: scripts take it"
@@ -220,8 +217,7 @@ def test_each_figure_is_in_the_table(on_remote, directory):
 def test_status_is_short(on_remote, directory):
     """A title and nine rows, none with a number of an operation; all figures with -v."""
     cairn = on_remote(remotes.DirRemote(directory)).mount()
-    rig.write_file(os.path.join(cairn.mnt, "file"), os.urandom(rig.MIB))
-    cairn.wait_remote()
+    cairn.write("file", os.urandom(rig.MIB), "remote")
     rig.poll(lambda: cairn.remote_status()["state"] == "idle", 30, "the upload")
     lines = cairn.cairn("status", cairn.mnt).stdout.splitlines()
     labels = ["daemon", "stage", "files", "nvme", "not yet on NVMe", "remote", "not yet uploaded", "damage", "errors"]
@@ -231,12 +227,10 @@ def test_status_is_short(on_remote, directory):
     assert newest not in "".join(lines) and newest in long and "= at most" in long and len(long.splitlines()) > 80
 
 
-def test_status_prints_what_the_daemon_answers(cairn):
+def test_status_prints_what_the_daemon_answers(cairn, mnt):
     """So tests ask the daemon (Mount.status())."""
-    cairn.mount()
-    rig.write_file(os.path.join(cairn.mnt, "file"), bytes(rig.MIB))
-    cairn.wait()
-    printed, answer = json.loads(cairn.cairn("status", "--json", cairn.mnt).stdout), cairn.ask(verb="status")
+    cairn.write("file", bytes(rig.MIB), "nvme")
+    printed, answer = json.loads(cairn.cairn("status", "--json", mnt).stdout), cairn.ask(verb="status")
     assert names_of(printed) == names_of(answer) == names_of(cairn.status()) and len(names_of(printed)) > 50
     assert printed["nvme"]["files"] == answer["nvme"]["files"] == 1 and printed["pid"] == answer["pid"] == cairn.proc.pid
     cairn.umount()

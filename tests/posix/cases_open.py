@@ -60,11 +60,8 @@ def use(fd):
 
 
 def try_open(path, flags, mode=0o640):
-    fd = os.open(path, flags, mode)
-    try:
+    with opened(path, flags, mode) as fd:
         return use(fd)
-    finally:
-        os.close(fd)
 
 
 @script

@@ -51,50 +51,46 @@ def everything(top):
     return {"tree": tree(top), "times": times}, access
 
 
-def test_results_survive(cairn, seed):
+def test_results_survive(cairn, seed, mnt):
     """P2, P10: what the scripts left is the same after kill -9, after a remount and without the view."""
-    cairn.mount()
-    sides = Sides(None, cairn.mnt, seed, False)
+    sides = Sides(None, mnt, seed, False)
     for name in LASTING:
-        sides.run_at(cairn.mnt, name)
-    everything(cairn.mnt)  # reads all, so that times of access have settled
-    before, access = everything(cairn.mnt)
+        sides.run_at(mnt, name)
+    everything(mnt)  # reads all, so that times of access have settled
+    before, access = everything(mnt)
     assert len(before["times"]) > 200
-    cairn.kill9()
-    cairn.mount()
-    assert everything(cairn.mnt)[0] == before
-    access = everything(cairn.mnt)[1]
+    cairn.crash()
+    assert everything(mnt)[0] == before
+    access = everything(mnt)[1]
     cairn.remount()
-    assert everything(cairn.mnt) == (before, access)
+    assert everything(mnt) == (before, access)
     cairn.umount()
-    cairn.delete_view()
-    cairn.mount()
-    assert everything(cairn.mnt) == (before, access)
+    cairn.mount_anew()
+    assert everything(mnt) == (before, access)
     cairn.umount_whole()
 
 
 @pytest.mark.parametrize("end", ["staged", "durable", "power loss"])
-def test_orphans_do_not_leak(cairn, end):
+def test_orphans_do_not_leak(cairn, end, mnt):
     """P10: files and directories that were open without a name when the daemon died are gone, and so is what they took; whether the stage
     knows of them, the view, or the view alone."""
-    cairn.mount()
-    free = os.statvfs(cairn.mnt).f_bavail
+    free = os.statvfs(mnt).f_bavail
     descriptors = []
     for number in range(20):
-        path = f"{cairn.mnt}/file{number}"
+        path = f"{mnt}/file{number}"
         put(path, rig.seeded_bytes(number, 2 * rig.MIB))
         descriptors.append(os.open(path, os.O_RDWR))
-        os.mkdir(f"{cairn.mnt}/directory{number}")
-        descriptors.append(os.open(f"{cairn.mnt}/directory{number}", os.O_RDONLY))
+        os.mkdir(f"{mnt}/directory{number}")
+        descriptors.append(os.open(f"{mnt}/directory{number}", os.O_RDONLY))
     cairn.wait()
     for number in range(20):
-        os.unlink(f"{cairn.mnt}/file{number}")
-        os.rmdir(f"{cairn.mnt}/directory{number}")
+        os.unlink(f"{mnt}/file{number}")
+        os.rmdir(f"{mnt}/directory{number}")
     assert all(os.fstat(fd).st_nlink == 0 for fd in descriptors)
-    if_lost = os.open(f"{cairn.mnt}/draft", os.O_RDWR | os.O_CREAT)
+    if_lost = os.open(f"{mnt}/draft", os.O_RDWR | os.O_CREAT)
     os.write(if_lost, b"x" * 100_000)
-    os.unlink(f"{cairn.mnt}/draft")
-    put(f"{cairn.mnt}/kept", b"kept")
+    os.unlink(f"{mnt}/draft")
+    put(f"{mnt}/kept", b"kept")
     if end != "staged":
         cairn.wait()
     cairn.kill9()
@@ -104,8 +100,8 @@ def test_orphans_do_not_leak(cairn, end):
         with contextlib.suppress(OSError):
             os.close(fd)
     cairn.mount()
-    assert os.listdir(cairn.mnt) == ["kept"]
-    rig.poll(lambda: free - os.statvfs(cairn.mnt).f_bavail < 6144, 60, "the room of what has no name", 0.2)
+    assert os.listdir(mnt) == ["kept"]
+    rig.poll(lambda: free - os.statvfs(mnt).f_bavail < 6144, 60, "the room of what has no name", 0.2)
     cairn.umount()
     done = cairn.fsck()
     assert done.returncode == 0, done.stdout
@@ -119,10 +115,9 @@ def read_moves_atime(path):
     return os.stat(path).st_atime_ns != before
 
 
-def test_access_times_last(cairn):
+def test_access_times_last(cairn, mnt):
     """P10: atime moves by relatime's rule, is kept at unmount, and changes nothing that is waited for."""
-    cairn.mount()
-    path = cairn.mnt + "/file"
+    path = mnt + "/file"
     put(path, b"text")
     cairn.wait()
     assert read_moves_atime(path) and not read_moves_atime(path)
@@ -133,10 +128,9 @@ def test_access_times_last(cairn):
     assert not read_moves_atime(path)
 
 
-def test_many_access_times(cairn):
+def test_many_access_times(cairn, mnt):
     """P11: more files are read than times are kept in memory; all are right, and last."""
-    cairn.mount()
-    directory = cairn.mnt + "/many"
+    directory = mnt + "/many"
     os.mkdir(directory)
     for number in range(9000):
         os.mkfifo(f"{directory}/{number}")
@@ -163,10 +157,9 @@ def test_noatime(cairn):
     assert os.stat(path).st_atime_ns == 1 and read_moves_atime(path)
 
 
-def test_remount_noatime(cairn):
+def test_remount_noatime(mnt):
     """P10: mount -o remount,noatime and its reverse are heeded, and so is read-only; strictatime does what relatime does."""
-    cairn.mount()
-    path = cairn.mnt + "/file"
+    path = mnt + "/file"
     put(path, b"text")
 
     def moves():
@@ -176,13 +169,13 @@ def test_remount_noatime(cairn):
     # mount(8) adds what is there already, and noatime is stronger than relatime
     for steps, expected in (("noatime", False), ("strictatime relatime", True), ("noatime", False), ("strictatime", True)):
         for step in steps.split():
-            assert remount(cairn.mnt, step) == 0
+            assert remount(mnt, step) == 0
         rig.poll(lambda: moves() == expected, 10, f"{steps} to be heeded")
     os.utime(path, ns=(1, 2))
-    assert remount(cairn.mnt, "ro") == 0
+    assert remount(mnt, "ro") == 0
     time.sleep(0.5)
     assert not read_moves_atime(path)
-    assert remount(cairn.mnt, "rw") == 0
+    assert remount(mnt, "rw") == 0
     rig.poll(moves, 10, "rw to be heeded")
 
 
@@ -251,24 +244,22 @@ def own_ext4(request):
     return image.mountpoint
 
 
-def test_read_only(cairn, own_ext4):
+def test_read_only(cairn, own_ext4, mnt):
     """P10: -o ro: EROFS for what changes, as ext4 says it."""
-    cairn.mount()
-    for top in (cairn.mnt, own_ext4):
+    for top in (mnt, own_ext4):
         with working_in(top):
             make_some()
     cairn.remount(ro=True)
     assert remount(own_ext4, "ro") == 0
-    here, there = refusals(cairn.mnt), refusals(own_ext4)
+    here, there = refusals(mnt), refusals(own_ext4)
     assert here == there
     assert [name for name, outcome in here.items() if outcome == "EROFS"][:3] == ["open to write", "open to truncate", "create"]
 
 
-def test_remount_read_only(cairn, own_ext4):
+def test_remount_read_only(own_ext4, mnt):
     """P10: mount -o remount,ro and rw; not while a file is open for writing."""
-    cairn.mount()
     outcomes = []
-    for top in (cairn.mnt, own_ext4):
+    for top in (mnt, own_ext4):
         with working_in(top):
             make_some()
         found = []
@@ -283,10 +274,9 @@ def test_remount_read_only(cairn, own_ext4):
     assert outcomes[0][0] != 0 and outcomes[0][1] == 0
 
 
-def test_large_xattrs(cairn):
+def test_large_xattrs(cairn, mnt):
     """P10: values up to 64 KiB, more names than one list may have; they last."""
-    cairn.mount()
-    path = cairn.mnt + "/file"
+    path = mnt + "/file"
     put(path)
     os.setxattr(path, "user.large", b"v" * 65536)
     for number in range(280):
@@ -294,18 +284,16 @@ def test_large_xattrs(cairn):
     with pytest.raises(OSError) as info:
         os.listxattr(path)
     assert info.value.errno == errno.E2BIG
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     for number in range(50, 280):
         os.removexattr(path, f"user.{number:04}" + "n" * 246)
     assert len(os.listxattr(path)) == 51 and os.getxattr(path, "user.large") == b"v" * 65536
 
 
-def test_largest_file(cairn):
+def test_largest_file(mnt):
     """P10: sizes go to 8 EiB less 4 KiB, where ext4 ends at 16 TiB; EFBIG beyond."""
-    cairn.mount()
     largest = 2**63 - 1 - 4096
-    with opened(cairn.mnt + "/file", os.O_RDWR | os.O_CREAT) as fd:
+    with opened(mnt + "/file", os.O_RDWR | os.O_CREAT) as fd:
         os.ftruncate(fd, largest)
         assert os.fstat(fd).st_size == largest
         os.pwrite(fd, b"end", largest - 3)
@@ -317,32 +305,29 @@ def test_largest_file(cairn):
         os.ftruncate(fd, 0)
 
 
-def test_handles_last(cairn):
+def test_handles_last(cairn, mnt):
     """P10: what was named by a handle is found when the kernel has forgotten it, also below a directory, also after the daemon's death."""
-    cairn.mount()
-    os.makedirs(cairn.mnt + "/a/b")
-    put(cairn.mnt + "/a/b/file", b"found")
+    os.makedirs(mnt + "/a/b")
+    put(mnt + "/a/b/file", b"found")
     handle, mount_id = Handle(bytes=128), ctypes.c_int()
-    checked(LIBC.name_to_handle_at(-100, os.fsencode(cairn.mnt + "/a/b/file"), ctypes.byref(handle), ctypes.byref(mount_id), 0))
+    checked(LIBC.name_to_handle_at(-100, os.fsencode(mnt + "/a/b/file"), ctypes.byref(handle), ctypes.byref(mount_id), 0))
 
     def read():
-        with opened(cairn.mnt, os.O_RDONLY) as top:
+        with opened(mnt, os.O_RDONLY) as top:
             fd = checked(LIBC.open_by_handle_at(top, ctypes.byref(handle), os.O_RDONLY))
             with os.fdopen(fd, "rb") as file:
                 return file.read()
 
     assert read() == b"found"
-    assert remount(cairn.mnt, "rw") == 0  # the kernel forgets what nobody uses
+    assert remount(mnt, "rw") == 0  # the kernel forgets what nobody uses
     assert read() == b"found"
-    cairn.kill9()
-    cairn.mount()
+    cairn.crash()
     assert read() == b"found"
 
 
-def test_times_far_away(cairn):
+def test_times_far_away(cairn, mnt):
     """P10: times are kept from 1677 to 2262; what lies outside becomes the nearest."""
-    cairn.mount()
-    path = cairn.mnt + "/file"
+    path = mnt + "/file"
     put(path)
     utimensat(path, (-(1 << 40), 0), (1 << 40, 0))
     info = os.stat(path)

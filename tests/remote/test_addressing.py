@@ -16,8 +16,7 @@ def test_addressing(on_remote, s3, proxy, addressing):
     way = remotes.S3Remote(s3.rgw, s3.prefix, f"http://localhost:{proxy.port}")  # any name below localhost is this machine
     mount = on_remote(way, addressing=addressing, gc_grace="1s").mount()
     for i in range(3):
-        rig.write_file(os.path.join(mount.mnt, "file"), rig.seeded_bytes(i, 3 * rig.MIB))
-        mount.wait_remote()
+        mount.write("file", rig.seeded_bytes(i, 3 * rig.MIB), "remote")
     rig.poll(lambda: len(s3.heads()) == 1, 20, "older heads to be deleted", 0.2)
     mount.umount(drain="remote")
     fresh = mount.fresh().mount()

@@ -39,8 +39,7 @@ def save_there(node, name, size, rng):
     """A file whose bytes lie in the remote alone, and the packs that it brought."""
     before = set(packs(node.remote))
     data = rng.randbytes(size)
-    rig.write_file(os.path.join(node.mnt, name), data)
-    node.wait_remote()
+    node.write(name, data, "remote")
     new = [pack for pack in packs(node.remote) if pack not in before]
     evict_all(node)
     return data, new
@@ -90,8 +89,7 @@ def publish_more(node, name):
     time.sleep(1.2)
     rig.write_file(os.path.join(node.mnt, name), name.encode() * 5000)
     node.wait_remote(os.path.join(node.mnt, name))
-    done = node.cairn("gc", node.mnt)
-    assert done.returncode == 0, done
+    node.verb("gc", node.mnt)
 
 
 def expect_told(node, name, pack):
@@ -119,15 +117,13 @@ def expect_whole(node, name, data):
     assert wait_of(node, node.mnt) == (0, "")
     assert os.getxattr(os.path.join(node.mnt, name), "user.cairn.level") == b"remote"
     assert node.status()["damage"] == []
-    done = node.cairn("scrub", node.mnt)
-    assert done.returncode == 0 and "clean" in done.stdout, done
+    assert "clean" in node.verb("scrub", node.mnt).stdout
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("how", ["missing", "flipped", "truncated"])
 def test_a_pack_that_comes_back(node, rng, how):
-    rig.write_file(os.path.join(node.mnt, "other"), b"other" * 5000)
-    node.wait_remote()
+    node.write("other", b"other" * 5000, "remote")
     data, (pack,) = save_there(node, "file", 3 * rig.MIB, rng)
     follower = node.fresh(follow="1s")
     follower.mount(ro=True)
@@ -190,8 +186,7 @@ def test_no_wait_ends_before_a_new_view_was_compared(node, rng, how, where):
     node.umount()
     node.options["gc_grace"] = "1h"
     node.mount()
-    rig.write_file(os.path.join(node.mnt, "other"), b"other" * 5000)
-    node.wait_remote()
+    node.write("other", b"other" * 5000, "remote")
     data, (pack,) = save_there(node, "file", 3 * rig.MIB, rng)
     away = Away(node.remote, rng)
     away.take(pack, how)
@@ -244,8 +239,7 @@ def test_equal_content_is_stored_anew(node, rng):
 @pytest.mark.timeout(240)
 def test_what_nvme_has_is_uploaded_again_before_a_wait_ends(node, rng):
     """A listing or a reader elsewhere finds that a pack is gone. While NVMe has its chunks, nothing is lost, and no wait lies."""
-    rig.write_file(os.path.join(node.mnt, "file"), data := rng.randbytes(3 * rig.MIB))
-    node.wait_remote()
+    node.write("file", data := rng.randbytes(3 * rig.MIB), "remote")
     (pack,) = packs(node.remote)
     Away(node.remote, rng).take(pack)
     assert node.cairn("gc", node.mnt).returncode == 0  # it lists
@@ -311,8 +305,7 @@ class Campaign:
 
     def remount(self):
         if self.rng.random() < 0.3:
-            self.node.kill9()
-            self.node.mount()
+            self.node.crash()
         else:
             self.node.remount()
 

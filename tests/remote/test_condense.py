@@ -9,6 +9,7 @@ import time
 import numpy
 import pytest
 
+import processes
 import remote as remotes
 import rig
 import trained
@@ -73,8 +74,7 @@ def check_reads_itself(node, content):
 def check_copied(node, directory, content):
     """Out of the store, without a mount."""
     out = os.path.join(directory, "out")
-    done = node.cairn("cp", "-r", f"{node.store}:/run", out)
-    assert done.returncode == 0, done.stderr
+    node.verb("cp", "-r", f"{node.store}:/run", out)
     assert differing(out, {name.removeprefix("run/"): data for name, data in content.items()}) == []
 
 
@@ -92,8 +92,7 @@ def test_old_checkpoints_become_dense(job, report, directory):
     check_reads_itself(job.node, job.content)
     job.node.umount_whole()
     check_copied(job.node, directory, job.content)
-    job.node.delete_view()
-    job.node.mount()
+    job.node.mount_anew()
     check_reads_itself(job.node, job.content)
     job.node.umount_whole()
     check_fresh(job.node, job.content)
@@ -126,8 +125,7 @@ def test_what_is_condensed_is_merged_from_nvme(job, report):
     wait_condensed(job.node)
     before = job.node.remote_status()
     for number in range(24):
-        rig.write_file(os.path.join(job.node.mnt, f"small{number}"), rig.seeded_bytes(number, 20_000))
-        job.node.wait_remote()
+        job.node.write(f"small{number}", rig.seeded_bytes(number, 20_000), "remote")
     rig.poll(lambda: job.node.remote_status()["packs"] <= 18, 60, "small packs to be merged", 0.5)
     status = job.node.remote_status()
     fetched_to_merge = status["merge_fetched_bytes_total"] - before["merge_fetched_bytes_total"]
@@ -332,7 +330,7 @@ def test_many_small_chunks(on_remote, directory, report, full):
     took, nvme = time.monotonic() - begin - 8, node.status()["nvme"]
     dense = dense_bytes(node) / LAYER_BYTES
     report("many", {"chunks": chunks, "dense": dense, "seconds": took, "packs": [packs, nvme["packs"]],
-                    "memory": rig.rss_bytes(node.proc.pid)})
+                    "memory": processes.rss_bytes(node.proc.pid)})
     assert dense > chunks / 3, "of weights that are stored by the step before, those that nothing rests on"
     assert nvme["packs"] <= packs + dense / 100, "packs of few chunks"
     assert took < dense / 20

@@ -12,6 +12,7 @@ import time
 import numpy
 import pytest
 
+import processes
 import remote as remotes
 import rig
 import trained
@@ -49,8 +50,7 @@ def test_chunks_lie_beside_their_bases(node):
     job.training = Training(rig.MIB // 8)
     node.mount(remote=None)
     job.save().save()
-    node.umount()
-    node.mount()
+    node.remount()
     node.wait_remote()
     assert sent(node)["twin"] > 0.25 * raw_bytes(job, "optimizer.pt")
     assert sent(node)["dx"] > 0.35 * raw_bytes(job, "model.pt")
@@ -247,14 +247,14 @@ def test_priority_of_encoding(on_remote, directory):
     save_some(job, 1)
     for _ in range(2):  # all before the call that waits: what is saved later is of low priority again as soon as that has returned
         job.save()
-    rig.poll(lambda: low in rig.nice_values(node.proc.pid, "cairn-upload"), 60, "encoding of low priority", 0.001)
+    rig.poll(lambda: low in processes.nice_values(node.proc.pid, "cairn-upload"), 60, "encoding of low priority", 0.001)
     with subprocess.Popen([node.binary, "wait", node.mnt, "--level", "remote"]) as waiting:
         seen = []
         while waiting.poll() is None:
-            seen.append((low in rig.nice_values(node.proc.pid, "cairn-upload"), node.remote_status()["horizon_seq"]))
+            seen.append((low in processes.nice_values(node.proc.pid, "cairn-upload"), node.remote_status()["horizon_seq"]))
         assert waiting.returncode == 0
     node.wait_remote()
-    assert rig.nice_values(node.proc.pid, "cairn-upload") == {normal}
+    assert processes.nice_values(node.proc.pid, "cairn-upload") == {normal}
     end = node.remote_status()["horizon_seq"]  # the call has its answer then, though its process may live on
     is_low = [low for low, horizon in seen if horizon != end]
     assert not is_low[-1] and sum(is_low) < len(is_low) / 2
@@ -437,8 +437,7 @@ def test_without_a_mount(job, directory):
     save_some(job, 3)
     job.node.umount()
     out = os.path.join(directory, "out")
-    done = job.node.cairn("cp", "-r", f"{job.node.remote.url}:/run", out)
-    assert done.returncode == 0, done.stderr
+    job.node.verb("cp", "-r", f"{job.node.remote.url}:/run", out)
     assert [name for name, data in job.content.items() if rig.read_file(os.path.join(out, name.removeprefix("run/"))) != data] == []
 
 

@@ -32,16 +32,14 @@ def test_what_was_named_is_stored_again(on_remote, request, directory, skip):
     names, renames = set(node.remote.names()), {site: disk.count(site, "rename") for site in ("packs", "runs")}
     directories, mkdirs = directories_of(node.remote), count_mkdirs(disk)
     with disk.fault("directory", "fsync", errno.EIO, times=1, skip=skip):
-        rig.write_file(os.path.join(node.mnt, "file-0"), data["file-0"])
-        node.wait_remote()
+        node.write("file-0", data["file-0"], "remote")
         fired = disk.fired()
     assert fired == 1
     made = set(node.remote.names()) - names
     again = sum(disk.count(site, "rename") - renames[site] - sum(name.startswith(site) for name in made) for site in renames)
     again += count_mkdirs(disk) - mkdirs - len(directories_of(node.remote) - directories)
     assert again > 0, made
-    rig.write_file(os.path.join(node.mnt, "file-1"), data["file-1"])
-    node.wait_remote()
+    node.write("file-1", data["file-1"], "remote")
     node.umount()
     other = node.fresh()
     other.mount(ro=True)

@@ -106,8 +106,7 @@ def test_follows_whatever_changes(on_remote, remote, rng, full):
     """The follower, asked when it has the newest head, shows what the writer has; so does its store when it is mounted again."""
     writer = on_remote(remote, **SMALL).mount()
     changes = Changes(writer.mnt, rng)
-    rig.write_file(os.path.join(writer.mnt, "first"), b"1")
-    writer.wait_remote()
+    writer.write("first", b"1", "remote")
     follower = writer.fresh(**FOLLOW).mount()
     for turn in range(20 if full else 3):
         for _ in range(rng.randrange(1, 40)):
@@ -157,8 +156,7 @@ def test_before_the_first_publication(on_remote, remote):
 def publish_in_pieces(writer, turn):
     """Runs that are merged only when nothing waits any more."""
     for number in range(4):
-        rig.write_file(os.path.join(writer.mnt, f"piece-{turn}-{number}"), rig.seeded_bytes(f"{turn} {number}", 15000))
-        writer.wait_remote()
+        writer.write(f"piece-{turn}-{number}", rig.seeded_bytes(f"{turn} {number}", 15000), "remote")
 
 
 @pytest.mark.timeout(240)
@@ -198,15 +196,12 @@ def test_shows_prefixes_under_load(on_remote, remote, rng, shm_directory, full):
         follower = writer.fresh(**FOLLOW).mount()
         for _ in range(30 if full else 3):
             time.sleep(rng.uniform(0.2, 2.0))
-            writer.pause()
-            try:
+            with writer.paused():
                 mark, head = writers.mark(), newest(remote)
                 rig.poll(lambda: shows(follower) >= head, 30, "the follower", 0.05)
                 path = os.path.join(follower.mnt, "run")
                 time.sleep(1.1)
                 taken.append(judge.check_cut(path, log, 0, mark)[0] if os.path.isdir(path) else 0)
-            finally:
-                writer.go_on()
     finally:
         writers.kill()
     print("prefixes of", taken, "operations")
@@ -283,8 +278,7 @@ def test_writes_nothing(on_remote, remote):
 def test_only_reads_are_asked_for(on_remote, s3, proxy):
     """Credentials that may get and list are enough: nothing else is ever asked."""
     writer = on_remote(s3, **SMALL).mount()
-    rig.write_file(os.path.join(writer.mnt, "file"), b"x" * 100_000)
-    writer.wait_remote()
+    writer.write("file", b"x" * 100_000, "remote")
     proxy.reset()
     follower = writer.fresh(s3.through(proxy), **FOLLOW).mount()
     rig.write_file(os.path.join(writer.mnt, "file"), b"y" * 100_000)
@@ -326,8 +320,7 @@ def test_reading_what_is_gone(on_remote, remote, rng):
     writer = on_remote(remote, **SMALL, gc_grace="0s", reduce="fast").mount()  # else what is deleted may stay, for others are stored by it
     names = ("changed", "deleted", "damaged")
     for name in names:
-        rig.write_file(os.path.join(writer.mnt, name), rng.randbytes(3 << 20))
-        writer.wait_remote()
+        writer.write(name, rng.randbytes(3 << 20), "remote")
     follower = writer.fresh(**{**FOLLOW, "follow": "1h"}).mount()
     handles = [os.open(os.path.join(follower.mnt, name), os.O_RDONLY) for name in names]
     before, new = set(remote.names("packs/")), rng.randbytes(3 << 20)  # the size may be shown for a second longer
@@ -380,8 +373,7 @@ def test_killed_when_a_head_came_behind_own_batches(on_remote, directory):
     journal below them, and a kill leaves a stage that has seen both."""
     remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     writer = on_remote(remote, **SMALL).mount()
-    path = os.path.join(writer.mnt, "file")
-    rig.write_file(path, rig.seeded_bytes(1, 4 * rig.MIB))
+    path = rig.write_file(os.path.join(writer.mnt, "file"), rig.seeded_bytes(1, 4 * rig.MIB))
     writer.wait_remote()
     follower = writer.fresh(**FOLLOW).mount()
     for seed in range(2, 5):
@@ -390,8 +382,7 @@ def test_killed_when_a_head_came_behind_own_batches(on_remote, directory):
         rig.poll(lambda: follower.status()["nvme"]["pack_bytes"] > kept + 2 * rig.MIB, 60, "what was fetched to be kept")
         rig.write_file(path, rig.seeded_bytes(seed, 4 * rig.MIB))
         catch_up(writer, follower)
-        follower.kill9()
-        follower.mount()
+        follower.crash()
         catch_up(writer, follower)
     assert "File exists" not in follower.log()
     same_trees(writer.mnt, follower.mnt)
@@ -403,8 +394,7 @@ def test_interrupted_in_the_middle(on_remote, directory, lost):
     """A crash between the new view and the new journal: whatever is left of them, the follower shows the head that it knows."""
     remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     writer = on_remote(remote, **SMALL).mount()
-    rig.write_file(os.path.join(writer.mnt, "file"), b"one" * 100_000)
-    writer.wait_remote()
+    writer.write("file", b"one" * 100_000, "remote")
     follower = writer.fresh(**FOLLOW).mount()
     assert rig.read_file(os.path.join(follower.mnt, "file")) == b"one" * 100_000
     follower.lose_power()
@@ -424,8 +414,7 @@ def test_remote_out_of_reach(on_remote, directory):
     """A follower mounts what it knows while the remote is away, and goes on when it is back."""
     remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     writer = on_remote(remote, **SMALL).mount()
-    rig.write_file(os.path.join(writer.mnt, "file"), b"one")
-    writer.wait_remote()
+    writer.write("file", b"one", "remote")
     follower = writer.fresh(**FOLLOW).mount()
     assert rig.read_file(os.path.join(follower.mnt, "file")) == b"one"
     follower.umount()
@@ -444,8 +433,7 @@ def test_remote_out_of_reach(on_remote, directory):
 def test_another_writer_takes_over(on_remote, remote):
     """Heads of each holder of the prefix are followed; a store with changes of its own never is overwritten."""
     first = on_remote(remote, **SMALL).mount()
-    rig.write_file(os.path.join(first.mnt, "a"), b"from the first")
-    first.wait_remote()
+    first.write("a", b"from the first", "remote")
     follower = first.fresh(**FOLLOW).mount()
     first.umount(drain="remote")
     second = first.fresh(**SMALL).mount(takeover=True)
@@ -464,20 +452,17 @@ def test_the_writer_begins_to_reduce(on_remote, directory):
     """Chunks may come to the follower's NVMe as the remote has them: its store says so from the first such head on, and an older version
     refuses it by name."""
     writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="off", **SMALL).mount()
-    rig.write_file(os.path.join(writer.mnt, "before"), b"nothing to reduce")
-    writer.wait_remote()
+    writer.write("before", b"nothing to reduce", "remote")
     follower = writer.fresh(**FOLLOW).mount()
     superblock = os.path.join(follower.store, "superblock")
     plain = features(rig.read_file(superblock))
-    writer.umount()
-    writer.mount(reduce="dense")
+    writer.remount(reduce="dense")
     save_some(Job(writer), 2)
     catch_up(writer, follower)
     same_trees(writer.mnt, follower.mnt)
     announced = features(writer.remote.get("cairn"))
     assert announced & ~plain and features(rig.read_file(superblock)) == plain | announced
-    follower.umount()
-    follower.mount()
+    follower.remount()
     same_trees(writer.mnt, follower.mnt)
 
 
@@ -485,16 +470,14 @@ def test_the_writer_begins_to_reduce(on_remote, directory):
 def test_a_newer_version_publishes(on_remote, directory):
     """What it may have written is not taken for damage: the state before it stays shown, until this version may read on."""
     writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **SMALL).mount()
-    rig.write_file(os.path.join(writer.mnt, "a"), b"of this version")
-    writer.wait_remote()
+    writer.write("a", b"of this version", "remote")
     follower = writer.fresh(**FOLLOW).mount()
     info = writer.remote.get("cairn")
     newer = bytearray(info)
     struct.pack_into("<Q", newer, 16, features(info) | 1 << 62)
     struct.pack_into("<I", newer, len(newer) - 4, zlib.crc32(newer[:-4]))
     writer.remote.put("cairn", bytes(newer))
-    rig.write_file(os.path.join(writer.mnt, "b"), b"of a newer one")
-    writer.wait_remote()
+    writer.write("b", b"of a newer one", "remote")
     rig.poll(lambda: "newer version of CairnFS" in follower.remote_status().get("error", ""), 30, "the error")
     assert "incompat bit 62" in follower.remote_status()["error"] and os.listdir(follower.mnt) == ["a"]
     writer.remote.put("cairn", info)
@@ -510,14 +493,11 @@ def head_features(head):
 def test_a_head_says_what_its_reader_must_know(on_remote, directory):
     """By itself: the marker may be an older copy, or read a moment before."""
     writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="off", **SMALL).mount()
-    rig.write_file(os.path.join(writer.mnt, "a"), b"of this version")
-    writer.wait_remote()
+    writer.write("a", b"of this version", "remote")
     newest = writer.remote.heads()[max(writer.remote.heads())]
     assert head_features(newest) == 0 and newest[8] == 1, "0.2.0 reads it"
-    writer.umount()
-    writer.mount(reduce="dense")
-    rig.write_file(os.path.join(writer.mnt, "b"), b"maybe dense")
-    writer.wait_remote()
+    writer.remount(reduce="dense")
+    writer.write("b", b"maybe dense", "remote")
     follower = writer.fresh(**FOLLOW).mount()
     newest = max(writer.remote.heads())
     head = writer.remote.heads()[newest]
@@ -530,6 +510,5 @@ def test_a_head_says_what_its_reader_must_know(on_remote, directory):
     writer.remote.put(f"heads/{newest + 1:016x}", bytes(unknown))
     rig.poll(lambda: "newer version of CairnFS" in follower.remote_status().get("error", ""), 30, "the error")
     assert "incompat bit 30" in follower.remote_status()["error"] and sorted(os.listdir(follower.mnt)) == ["a", "b"]
-    done = writer.cairn("ls", writer.remote.spec("/"))
-    assert done.returncode == 1 and "newer version of CairnFS" in done.stderr, done
+    assert "newer version of CairnFS" in writer.verb("ls", writer.remote.spec("/"), code=1).stderr
     follower.umount()

@@ -224,6 +224,5 @@ def test_what_is_missing_for_a_moment_is_asked_for_again(on_remote, s3, proxy, d
 def test_wrong_arguments(node):
     assert "--repair is for a store" in fsck(node, "--repair", code=16).stderr
     assert "from 1 to 100" in fsck(node, "--sample", "101", code=16).stderr
-    done = node.cairn("fsck", *node.remote.flags(), node.remote.url + "-not-there")
-    assert done.returncode == 8 and done.stderr, done
+    assert node.verb("fsck", *node.remote.flags(), node.remote.url + "-not-there", code=8).stderr
     assert "for a remote" in node.cairn("fsck", "--sample", "50", node.store).stderr

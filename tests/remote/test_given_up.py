@@ -25,8 +25,7 @@ def content(name):
 
 def save(node, name):
     """Returns when it is in the remote."""
-    rig.write_file(os.path.join(node.mnt, name), content(name))
-    node.wait_remote()
+    node.write(name, content(name), "remote")
 
 
 def steps(numbers):
@@ -98,8 +97,7 @@ def other(node):
 
 
 def refused(mount, **options):
-    done = mount.cairn("mount", mount.store, mount.mnt, "-o", mount.option_string(options))
-    assert done.returncode == 32, done
+    done = mount.verb("mount", mount.store, mount.mnt, "-o", mount.option_string(options), code=32)
     assert not rig.mounted_at(mount.mnt)
     return done.stderr
 
@@ -260,9 +258,7 @@ def test_an_older_copy_of_the_prefix(node, goes_on):
 # ---------------------------------------------------------------- gc
 
 def collect(mount):
-    done = mount.cairn("gc", mount.mnt)
-    assert done.returncode == 0, done
-    return done.stdout
+    return mount.verb("gc", mount.mnt).stdout
 
 
 def test_what_was_given_up_stays_for_a_stated_time(node, other):
@@ -278,8 +274,7 @@ def test_what_was_given_up_stays_for_a_stated_time(node, other):
 
     def is_swept():
         """Heads of before the last two have gone, so all else that may go does, too."""
-        rig.write_file(os.path.join(other.mnt, "tick"), os.urandom(9))
-        other.wait_remote()
+        other.write("tick", os.urandom(9), "remote")
         return "from heads/" in other.log() and "deleted" in collect(other)
 
     rig.poll(is_swept, 60, "heads of after that to go", 1)
@@ -291,8 +286,7 @@ def test_what_was_given_up_stays_for_a_stated_time(node, other):
     other.mount(gc_grace="1s", rollback_keep="0s")
 
     def is_gone():
-        rig.write_file(os.path.join(other.mnt, "tick"), os.urandom(9))
-        other.wait_remote()
+        other.write("tick", os.urandom(9), "remote")
         collect(other)
         return not (before | given_up) & set(remote.names())
 

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+import processes
 import remote as remotes
 import rig
 
@@ -85,18 +86,16 @@ WAITS_IN = ("request_wait_answer", "fuse_", "percpu_rwsem_wait", "percpu_down_re
 
 def hangs_there(path):
     """Is there a thread that waits for the filesystem?"""
-    stacks = [stack.decode() for pid in helpers(path) for stack in rig.of_threads(pid, "stack")]
+    stacks = [stack.decode() for pid in helpers(path) for stack in processes.of_threads(pid, "stack")]
     return any(name in stack for stack in stacks for name in WAITS_IN)
 
 
 def begin(mount, place):
     """Something is in the remote; what comes next is on its way there when the directory begins to hang."""
     mount.mount()
-    rig.write_file(mount.mnt + "/there", b"there" * 1000)
-    mount.wait(level="remote")
+    mount.write("there", b"there" * 1000, "remote")
     place.hang()
-    rig.write_file(mount.mnt + "/not there", os.urandom(20 * rig.MIB))
-    mount.wait()
+    mount.write("not there", os.urandom(20 * rig.MIB), "nvme")
     rig.poll(lambda: hangs_there(place.path), 60, "a call that hangs")
 
 
@@ -140,14 +139,12 @@ def test_kill(mount, place):
 def test_mount(mount, place):
     """A mount serves without the directory, and goes on with it as soon as it answers."""
     mount.mount()
-    rig.write_file(mount.mnt + "/file", b"1")
-    mount.wait(level="remote")
+    mount.write("file", b"1", "remote")
     mount.umount()
     place.hang()
     mount.mount()
     assert mount.status()["remote"]["state"] == "unreachable"
-    rig.write_file(mount.mnt + "/file", b"2")
-    mount.wait()
+    mount.write("file", b"2", "nvme")
     place.answer()
     mount.wait(level="remote")
     mount.umount()
@@ -167,8 +164,7 @@ def test_mount_interrupted(mount, place):
 def test_verb_interrupted(mount, place):
     """So can a verb that reads the remote."""
     mount.mount()
-    rig.write_file(mount.mnt + "/file", b"1")
-    mount.wait(level="remote")
+    mount.write("file", b"1", "remote")
     mount.umount()
     place.hang()
     command = [mount.binary, "ls", f"dir:{place.path}", "--remote-timeout", "1h"]

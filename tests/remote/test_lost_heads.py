@@ -28,8 +28,7 @@ def published(on_remote, remote):
     """A store that has published CONTENT, two days ago, and is not mounted."""
     mount = on_remote(remote).mount()
     for name, data in CONTENT.items():
-        rig.write_file(os.path.join(mount.mnt, name), data)
-        mount.wait_remote()
+        mount.write(name, data, "remote")
     mount.umount("remote")
     rig.run("find", remote.path, "-exec", "touch", "-d", "2 days ago", "{}", "+")
     return mount
@@ -47,8 +46,7 @@ def objects(remote):
 
 
 def refused(mount, **options):
-    done = mount.cairn("mount", mount.store, mount.mnt, "-o", mount.option_string(options))
-    assert done.returncode == 32, done
+    done = mount.verb("mount", mount.store, mount.mnt, "-o", mount.option_string(options), code=32)
     assert not rig.mounted_at(mount.mnt)
     return done.stderr
 
@@ -99,8 +97,7 @@ def test_the_store_that_published_there_restores_it(published, remote, what):
     packs = {name for name in remote.names("packs/")}
     published.mount(takeover=True)
     check(published)
-    rig.write_file(os.path.join(published.mnt, "more"), b"more")
-    published.wait_remote()
+    published.write("more", b"more", "remote")
     published.umount()
     assert packs <= set(remote.names("packs/"))
     fresh_sees(published, {**CONTENT, "more": b"more"})
@@ -136,15 +133,12 @@ def test_a_new_beginning_deletes_nothing(published, remote, what):
     old = {name: remote.get(name) for name in objects(remote) if name != "cairn"}
     node = published.fresh(gc_grace="1s")
     node.mount(takeover=True)
-    rig.write_file(os.path.join(node.mnt, "new"), b"1" * rig.MIB)
-    node.wait_remote()
+    node.write("new", b"1" * rig.MIB, "remote")
     os.unlink(os.path.join(node.mnt, "new"))
-    rig.write_file(os.path.join(node.mnt, "newer"), b"2" * rig.MIB)
-    node.wait_remote()
+    node.write("newer", b"2" * rig.MIB, "remote")
 
     def collect():
-        done = node.cairn("gc", node.mnt)
-        assert done.returncode == 0, done
+        node.verb("gc", node.mnt)
         return "deleted 1 objects from packs/" in node.log()
 
     rig.poll(collect, 30, "the pack of the deleted file to go", 0.5)
@@ -164,8 +158,7 @@ def test_a_new_beginning_beside_heads_of_another_history(published, remote):
     said = refused(node)
     assert "a STORE that published there has the key" in said
     node.mount(takeover=True)
-    rig.write_file(os.path.join(node.mnt, "new"), b"new")
-    node.wait_remote()
+    node.write("new", b"new", "remote")
     assert min(set(remote.heads()) - {int(name[6:], 16) for name in old if name.startswith("heads/")}) > highest
     for _ in range(2):
         assert node.cairn("gc", node.mnt).returncode == 0
@@ -178,8 +171,7 @@ def test_a_new_beginning_beside_heads_of_another_history(published, remote):
 def test_objects_from_before_our_first_head_stay(on_remote, remote):
     """They were copied there, or are of another history."""
     node = on_remote(remote, gc_grace="1s").mount()
-    rig.write_file(os.path.join(node.mnt, "file"), b"1" * rig.MIB)
-    node.wait_remote()
+    node.write("file", b"1" * rig.MIB, "remote")
     foreign = ["packs/0000000001000077", "runs/0000000001000077", "copies/0000000001000077"]
     for name in foreign:
         remote.put(name, b"of another history")
@@ -191,8 +183,7 @@ def test_objects_from_before_our_first_head_stay(on_remote, remote):
 
 def hide(mount, directory, end, *names):
     """Until `end` these names of a `dir:` remote cannot be seen."""
-    path = os.path.join(directory, "hidden")
-    rig.write_file(path, "\n".join([end, *names, ""]).encode())
+    path = rig.write_file(os.path.join(directory, "hidden"), "\n".join([end, *names, ""]).encode())
     mount.env = {**mount.env, "LD_PRELOAD": successor.preload(directory, "hidden_objects")[0], "CAIRN_TEST_HIDE": path}
     return path
 
@@ -211,8 +202,7 @@ def test_a_marker_that_is_seen_late(published, remote, directory):
     newest = lose_first_heads(remote)
     hidden = hide(published, directory, "<cairn", "cairn", "heads", "packs", "runs", "copies")
     published.mount()
-    rig.write_file(os.path.join(published.mnt, "more"), b"more")
-    published.wait_remote()
+    published.write("more", b"more", "remote")
     assert not os.path.exists(hidden)
     assert "is stored again" not in published.log()
     assert min(remote.heads()) == newest
@@ -240,8 +230,7 @@ def test_first_heads_that_gc_deleted(published, remote):
     assert set(remote.heads()) == {newest}
     os.rename(remote.path + "-marker", remote.file("cairn"))
     published.mount()
-    rig.write_file(os.path.join(published.mnt, "more"), b"more")
-    published.wait_remote()
+    published.write("more", b"more", "remote")
     assert "is stored again" not in published.log()
     assert min(remote.heads()) == newest
     published.umount()
@@ -267,8 +256,7 @@ def succeeded(published, remote):
     other = published.fresh()
     other.mount()
     for name in ("b1", "b2"):
-        rig.write_file(os.path.join(other.mnt, name), rig.noise(name, 300_000))
-        other.wait_remote()
+        other.write(name, rig.noise(name, 300_000), "remote")
     other.umount("remote")
     return {name: remote.get(name) for name in remote.names("packs/")}, set(remote.names("heads/")) - before
 
@@ -277,8 +265,7 @@ def go_on(mount, **options):
     """Some sessions, each with an epoch of its own."""
     for turn in range(3):
         mount.mount(**options)
-        rig.write_file(os.path.join(mount.mnt, f"more{turn}"), rig.noise(turn, 100_000))
-        mount.wait_remote()
+        mount.write(f"more{turn}", rig.noise(turn, 100_000), "remote")
         mount.umount("remote")
 
 
@@ -342,5 +329,4 @@ def test_a_copy_of_the_marker_that_is_not_ours(published, on_remote, remote, dir
 
 
 def save_more(mount):
-    rig.write_file(os.path.join(mount.mnt, "more"), b"more")
-    mount.wait_remote()
+    mount.write("more", b"more", "remote")

@@ -43,9 +43,7 @@ def check(directory, steps, seed):
 def copied(node, directory):
     """What `cairn cp` gives of the remote, and what it says."""
     os.makedirs(directory)
-    done = node.cairn("cp", *node.remote.flags(), "-r", node.remote.spec("/"), directory)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    return node.verb("cp", *node.remote.flags(), "-r", node.remote.spec("/"), directory).stderr
 
 
 @pytest.fixture
@@ -124,8 +122,7 @@ def test_scrub_verifies_both(node, place, rng):
     assert done.returncode == 0 and "1 objects of runs were missing or damaged, 1 are stored again" in done.stdout + done.stderr, done
     assert f"{name} was damaged: stored again" in node.log()
     check_twice(node.remote)
-    again = node.cairn("scrub", "--remote", node.mnt)
-    assert again.returncode == 0 and "clean" in again.stdout, again
+    assert "clean" in node.verb("scrub", "--remote", node.mnt).stdout
     node.umount(drain="remote")
 
 
@@ -158,8 +155,7 @@ def test_readers_go_back(node, directory, seed):
     steps = range(len(os.listdir(os.path.join(directory, "copied"))))
     assert 2 <= len(steps) < 4
     check(os.path.join(directory, "copied"), steps, seed)
-    listed = node.cairn("ls", *node.remote.flags(), node.remote.spec("/"))
-    assert listed.returncode == 0 and f"showing head {whole} of" in listed.stderr
+    assert f"showing head {whole} of" in node.verb("ls", *node.remote.flags(), node.remote.spec("/")).stderr
     reader = node.fresh().mount(ro=True)
     check(reader.mnt, steps, seed)
     assert f"showing head {whole} of" in reader.log()
@@ -179,11 +175,9 @@ def test_writer_has_to_be_asked(node, seed):
     fresh.mount(rollback=True)
     steps = sorted(os.listdir(fresh.mnt))
     assert 2 <= len(steps) < 4
-    rig.write_file(os.path.join(fresh.mnt, "after"), b"after")
-    fresh.wait_remote()
+    fresh.write("after", b"after", "remote")
     assert newest(node.remote)[0] > number
-    done = fresh.cairn("gc", fresh.mnt)
-    assert done.returncode == 0, done.stderr
+    fresh.verb("gc", fresh.mnt)
     packs = {name for name in before if name.startswith("packs/")}
     assert packs <= set(node.remote.names()), "a pack of the later state was deleted at once"
     rig.poll(lambda: not packs <= set(node.remote.names()) or (rig.write_file(os.path.join(fresh.mnt, "tick"), os.urandom(9)), False)[1],
@@ -231,8 +225,7 @@ def test_lost_head_is_told(node, directory):
     heads = node.remote.heads()
     for lost in [n for n in heads if runs[-1] in runs_of(heads[n])]:
         node.remote.delete(f"heads/{lost:016x}")
-    listed = node.cairn("ls", node.remote.spec("/"))
-    assert listed.returncode == 0 and "later head" not in listed.stderr, "a writer may be about to publish it"
+    assert "later head" not in node.verb("ls", node.remote.spec("/")).stderr, "a writer may be about to publish it"
     old = os.stat(node.remote.file("cairn")).st_mtime_ns - 200 * 10**9
     for name in node.remote.names("runs/"):
         os.utime(node.remote.file(name), ns=(old, old))
@@ -296,10 +289,8 @@ def test_gc_deletes_both(mount, seed):
         save(mount, i, seed)
 
     def is_tidy():
-        rig.write_file(os.path.join(mount.mnt, "tick"), os.urandom(9))
-        mount.wait_remote()
-        done = mount.cairn("gc", mount.mnt)
-        assert done.returncode == 0
+        mount.write("tick", os.urandom(9), "remote")
+        done = mount.verb("gc", mount.mnt)
         deleted.extend(re.findall(r"deleted ((?:runs|copies)/[0-9a-f]{16})", done.stdout))
         return all(len(objects_of(mount.remote, place)) <= len(newest(mount.remote)[1]) + 4 for place in ("runs", "copies"))
 

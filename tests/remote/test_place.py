@@ -41,24 +41,20 @@ def published(on_remote, disk):
     first = disk("first")
     mount = on_remote(remotes.DirRemote(disk.at, disk.run))
     mount.mount()
-    rig.write_file(mount.mnt + "/file", b"1")
-    mount.wait(level="remote")
+    mount.write("file", b"1", "remote")
     mount.umount()
     first.close()
     return mount
 
 
 def refused(mount):
-    done = mount.cairn("mount", mount.store, mount.mnt, "-o", mount.option_string({}))
-    assert done.returncode == 32, done
-    return done.stderr
+    return mount.verb("mount", mount.store, mount.mnt, "-o", mount.option_string({}), code=32).stderr
 
 
 def goes_on(mount, disk):
     first = disk("first")
     mount.mount()
-    rig.write_file(mount.mnt + "/file", b"2")
-    mount.wait(level="remote")
+    mount.write("file", b"2", "remote")
     mount.umount()
     assert os.path.exists(disk.run + "/cairn")
     first.close()
@@ -101,8 +97,7 @@ def test_moved(published, disk, directory):
     second = disk("second")
     shutil.copytree(directory + "/copy", disk.run)
     published.mount()
-    rig.write_file(published.mnt + "/file", b"2")
-    published.wait(level="remote")
+    published.write("file", b"2", "remote")
     published.umount()
     shutil.rmtree(disk.run)
     second.close()
@@ -156,8 +151,7 @@ def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, directory)
     try:
         mount = on_remote(remotes.DirRemote(shown, shown + "/run"))
         mount.mount(remote_timeout="2s")
-        rig.write_file(mount.mnt + "/file", b"1")
-        mount.wait(level="remote")
+        mount.write("file", b"1", "remote")
         rig.run("umount", "-l", shown)
         os.mkdir(shown + "/run")
         rig.write_file(mount.mnt + "/file", b"2")
@@ -183,19 +177,16 @@ def test_a_copy_in_its_place_under_the_mount(on_remote, directory):
     prefix = directory + "/prefix"
     mount = on_remote(remotes.DirRemote(directory, prefix))
     mount.mount(remote_timeout="2s")
-    rig.write_file(mount.mnt + "/file", b"1")
-    mount.wait(level="remote")
+    mount.write("file", b"1", "remote")
     shutil.copytree(prefix, directory + "/copy")
-    rig.write_file(mount.mnt + "/large", b"2" * rig.MIB)
-    mount.wait(level="remote")
+    mount.write("large", b"2" * rig.MIB, "remote")
     remove(prefix)
     os.rename(directory + "/copy", prefix)
     heads = os.listdir(prefix + "/heads")
     rig.write_file(mount.mnt + "/file", b"3")
     assert mount.cairn("wait", mount.mnt, "--level", "remote", "--timeout", "4s").returncode == 3
     assert os.listdir(prefix + "/heads") == heads
-    mount.umount()
-    mount.mount()
+    mount.remount()
     mount.wait(level="remote")
     mount.umount()
     fresh = mount.fresh()
@@ -210,8 +201,7 @@ def test_taken_away_under_the_mount(on_remote, directory, how):
     prefix, away = directory + "/prefix", directory + "/away"
     mount = on_remote(remotes.DirRemote(directory, prefix))
     mount.mount(remote_timeout="2s")
-    rig.write_file(mount.mnt + "/file", b"1")
-    mount.wait(level="remote")
+    mount.write("file", b"1", "remote")
     heads = os.listdir(prefix + "/heads")
     if how == "moved":
         os.rename(prefix, away)
@@ -221,8 +211,7 @@ def test_taken_away_under_the_mount(on_remote, directory, how):
     if how != "removed":
         os.mkdir(prefix)  # perhaps with the inode number of before
     rig.write_file(mount.mnt + "/file", b"2")
-    done = mount.cairn("wait", mount.mnt, "--level", "remote", "--timeout", "8s")
-    assert done.returncode == 3, done
+    mount.verb("wait", mount.mnt, "--level", "remote", "--timeout", "8s", code=3)
     assert mount.status()["remote"]["state"] == "unreachable"
     rig.poll(lambda: "put it back, or unmount and mount again" in mount.log(), 20, "what to do")
     assert not os.path.exists(prefix) or os.listdir(prefix) == []

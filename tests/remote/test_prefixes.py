@@ -28,15 +28,13 @@ def test_remotes_are_listed(on_remote, remote):
     nodes = [on_remote(at(remote, below)) for below in wanted]
     for node in nodes:
         node.mount()
-        rig.write_file(os.path.join(node.mnt, "file"), b"content")
-        node.wait_remote()
+        node.write("file", b"content", "remote")
         node.umount()
     remote.put("other/file", b"not a remote")
     remote.put("other/cairns", b"neither")
     addresses = [f"{remote.url}/{below}" for below in wanted]
     for address in (remote.url, remote.url + "/"):
-        done = nodes[0].cairn("ls", *remote.flags(), address)
-        assert done.returncode == 0 and sorted(done.stdout.split()) == addresses, done
+        assert sorted(nodes[0].verb("ls", *remote.flags(), address).stdout.split()) == addresses
     done = nodes[0].cairn("ls", *remote.flags(), "--json", remote.url + "/team")
     assert sorted(entry["remote"] for entry in json.loads(done.stdout)) == addresses[1:], done
     done = nodes[0].cairn("ls", *remote.flags(), addresses[0])

@@ -65,8 +65,7 @@ def goes_on_offline(mount, says=(), **options):
     """A store with state mounts without its remote, serves, saves, and says what is wrong."""
     mount.mount(timeout=30, **options)
     assert rig.read_file(os.path.join(mount.mnt, "file")) == b"content"
-    rig.write_file(os.path.join(mount.mnt, "more"), b"more")
-    mount.wait(level="nvme")
+    mount.write("more", b"more", "nvme")
     status = rig.poll(lambda: mount.remote_status()["errors"] and mount.remote_status(), 30, "the error to be shown")
     assert status["error"] and s3_client.SECRET not in str(status)
     assert any(word.lower() in status["error"].lower() for word in says) or not says, status["error"]
@@ -334,8 +333,7 @@ def test_secrets_stay_secret(on_remote, s3, proxy):
     mount = with_state(on_remote(s3.through(proxy), stage="64M", log_level="debug"))
     proxy.set(faults={"500": 0.5})
     mount.mount()
-    rig.write_file(os.path.join(mount.mnt, "more"), b"more")
-    mount.wait_remote()
+    mount.write("more", b"more", "remote")
     shown = mount.log() + str(mount.status()) + mount.cairn("status", mount.mnt).stdout
     shown += rig.read_file(f"/proc/{mount.proc.pid}/cmdline").decode()
     mount.umount()
@@ -363,11 +361,9 @@ def test_ls_and_cp(browsed, remote, directory, where):
     """Browse and restore with no mount, from the remote and from the store."""
     spec = remote.spec if where == "remote" else lambda path: f"{browsed.store}:{path}"
     flags = remote.flags() if where == "remote" else []
-    done = browsed.cairn("ls", *flags, spec("run"))
-    assert done.returncode == 0 and sorted(done.stdout.split()) == ["latest", "step-1"], done
+    assert sorted(browsed.verb("ls", *flags, spec("run")).stdout.split()) == ["latest", "step-1"]
     target = os.path.join(directory, "restored")
-    done = browsed.cairn("cp", "-r", *flags, spec("run"), target)
-    assert done.returncode == 0, done
+    browsed.verb("cp", "-r", *flags, spec("run"), target)
     assert rig.read_file(os.path.join(target, "step-1", "model")) == rig.seeded_bytes(1, 3_000_001)
     done = browsed.cairn("cp", *flags, spec("run/latest"), os.path.join(directory, "one"))
     assert done.returncode == 0 and rig.read_file(os.path.join(directory, "one")) == b"step-1"
@@ -408,8 +404,7 @@ def test_no_credentials_is_said_whole(on_remote, directory):
         assert words in line, (words, line)
     assert line.endswith("(AWS_EC2_METADATA_DISABLED)"), line
     node.mount(remote=None, region=None, lease=None)
-    node.umount()
-    node.mount()
+    node.remount()
     error = rig.poll(lambda: node.remote_status()["error"], 30, "the error")
     assert "https://s3.eu-west-3.amazonaws.com/" in error and error.endswith("(AWS_EC2_METADATA_DISABLED)"), error
     node.umount()
@@ -418,8 +413,7 @@ def test_no_credentials_is_said_whole(on_remote, directory):
 def test_a_key_that_may_only_read_is_told_at_once(on_remote, s3, proxy):
     """Not after the wait for the lease of a holder that died; and with `ro` the key is enough."""
     holder = on_remote(s3, lease="60s").mount()
-    rig.write_file(holder.mnt + "/file", b"data")
-    holder.wait_remote()
+    holder.write("file", b"data", "remote")
     holder.kill9()
     proxy.set(script=[{"method": method, "fault": "denied", "times": 10**6} for method in ("PUT", "DELETE", "POST")])
     node = holder.fresh(s3.through(proxy))

@@ -35,14 +35,12 @@ def test_the_stage_is_asked(request, node, directory):
     node.wait_remote()
     files = {f"file-{i}": rig.seeded_bytes(i, 3 * rig.MIB) for i in range(3)}
     with disk.fault("packs", "pread", "misread", times=0):
-        for name, data in files.items():
-            rig.write_synced(os.path.join(node.mnt, name), data)
+        rig.write_files(node.mnt, files, rig.write_synced)
         node.wait_remote()
         assert disk.fired() > 0
     assert "found in the stage" in node.log() and "will be missing" not in node.log()
     check_elsewhere(node, files)
-    node.lose_power()
-    node.mount()
+    node.power_cycle()
     assert all(rig.read_file(os.path.join(node.mnt, name)) == data for name, data in files.items())
     assert not node.status()["damage"]
 
@@ -56,8 +54,7 @@ def test_its_former_place_is_asked(request, node, directory):
     node.wait_remote()
     os.unlink(path)
     node.wait_remote()
-    node.umount()
-    node.mount(remote=None)
+    node.remount(remote=None)
     rig.write_synced(path, data)
     node.umount()
     node.drop_stage()

@@ -19,9 +19,7 @@ def node(on_remote, remote):
 
 
 def scrub(node, *flags, code=0):
-    done = node.cairn("scrub", *flags, node.mnt)
-    assert done.returncode == code, f"{done.returncode} {done.stdout} {done.stderr}"
-    return done.stdout
+    return node.verb("scrub", *flags, node.mnt, code=code).stdout
 
 
 def fill(node, rng, count=3, size=3 * rig.MIB):
@@ -120,20 +118,18 @@ def test_damage_in_both_tiers_is_told(node, rng):
     assert "/f0" in said and "not healed" in said, said
     assert node.status()["damage"], node.status()
     # The same content again heals it.
-    rig.write_file(os.path.join(node.mnt, "f0"), content["f0"])
-    node.wait_remote()
+    node.write("f0", content["f0"], "remote")
     rig.poll(lambda: "clean" in node.cairn("scrub", node.mnt).stdout, 20, "a clean scrub", 0.5)
     test_gc.check_copy(node, content)
 
 
-def test_damage_without_a_remote_is_told(cairn, rng):
-    cairn.mount()
+def test_damage_without_a_remote_is_told(cairn, rng, mnt):
     test_gc.save(cairn, "f", rig.MIB, rng)
     cairn.remount()  # the stage would heal it
     rig.flip(local_packs(cairn)[0], 300000)
     said = scrub(cairn, code=1)
     assert "/f: bytes from" in said and "1 not healed" in said, said
-    assert cairn.cairn("scrub", "--remote", cairn.mnt).returncode == 1
+    assert cairn.cairn("scrub", "--remote", mnt).returncode == 1
 
 
 def test_a_slow_scrub_is_cancelled(node, rng):

@@ -26,8 +26,7 @@ def slow(request, directory):
 def mount(slow, on_remote):
     made = on_remote(remotes.DirRemote(slow.path), remote_timeout="2s", writeback_delay="0s")
     made.mount()
-    rig.write_file(made.mnt + "/small", b"small")
-    made.wait(level="remote")
+    made.write("small", b"small", "remote")
     return made
 
 

@@ -34,11 +34,8 @@ class Campaign:
 
     def snapshot(self):
         """The daemon stands; the remote as it is then, and how long the history was at most."""
-        self.mount.pause()
-        try:
+        with self.mount.paused():
             return self.mount.remote.copy(), self.writers.mark()
-        finally:
-            self.mount.go_on()
 
     def judge(self, copy, end_mark, readonly):
         """Mount a copy elsewhere: a prefix, complete where its marker is, and usable; returns how long the prefix is."""
@@ -239,8 +236,7 @@ def fill(mount, rng):
     """More than NVMe holds: the oldest must leave it for the remote."""
     mount.filled = {f"old-{number}": rng.randrange(1 << 30) for number in range(20)}
     for name, seed in mount.filled.items():
-        rig.write_file(os.path.join(mount.mnt, name), rig.seeded_bytes(seed, 20 * rig.MIB))
-        mount.wait_remote()
+        mount.write(name, rig.seeded_bytes(seed, 20 * rig.MIB), "remote")
 
 
 def check_filled(mount):

@@ -32,8 +32,7 @@ def kept(request, mount_factory, directory, remote, on_remote):
     request.addfinalizer(mount.close)
     mount.mount()
     for name in ("first", "second"):
-        rig.write_file(os.path.join(mount.mnt, name), name.encode() * 100_000)
-        mount.wait_remote()
+        mount.write(name, name.encode() * 100_000, "remote")
     mount.other = on_remote(remote)
     return mount
 
@@ -108,15 +107,13 @@ def test_it_serves_and_asks_again(kept, remote, lie):
 def test_a_head_that_its_predecessor_could_not_note(kept, remote):
     """It was killed between the head's creation and STORE/head."""
     noted = rig.read_file(os.path.join(kept.store, "head"))
-    rig.write_file(os.path.join(kept.mnt, "third"), b"third" * 100_000)
-    kept.wait_remote()
+    kept.write("third", b"third" * 100_000, "remote")
     assert rig.read_file(os.path.join(kept.store, "head")) != noted
     with without(remote, "cairn"):  # so that it is met later
         rig.write_file(os.path.join(kept.store, "head"), noted)
         kept.kill_daemon(wait=True)
         rig.poll(lambda: kept.remote_status()["state"] == "unreachable", 20, "the state of the remote")
-    rig.write_file(os.path.join(kept.mnt, "fourth"), b"fourth")
-    kept.wait_remote()
+    kept.write("fourth", b"fourth", "remote")
     kept.umount()
     kept.other.mount()
     assert sorted(os.listdir(kept.other.mnt)) == ["first", "fourth", "second", "third"]
@@ -126,11 +123,9 @@ def test_a_head_that_its_predecessor_could_not_note(kept, remote):
 
 def test_a_newest_head_that_reads_damaged_for_a_while(kept, remote):
     """What `rollback` allows was meant for the mount's first daemon: its successor gives up nothing, and asks again."""
-    kept.umount()
-    kept.mount(rollback=True)
+    kept.remount(rollback=True)
     noted = rig.read_file(os.path.join(kept.store, "head"))
-    rig.write_file(os.path.join(kept.mnt, "third"), b"third" * 100_000)
-    kept.wait_remote()
+    kept.write("third", b"third" * 100_000, "remote")
     newest = f"heads/{max(remote.heads()):016x}"
     whole = remote.get(newest)
     remote.put(newest, whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -140,8 +135,7 @@ def test_a_newest_head_that_reads_damaged_for_a_while(kept, remote):
     rig.poll(lambda: kept.remote_status()["state"] not in ("connecting", "idle"), 20, "the state of the remote")
     assert kept.remote_status()["state"] == "unreachable" and "are given up" not in kept.log()
     remote.put(newest, whole)
-    rig.write_file(os.path.join(kept.mnt, "fourth"), b"fourth")
-    kept.wait_remote()
+    kept.write("fourth", b"fourth", "remote")
     kept.umount()
     kept.other.mount()
     assert sorted(os.listdir(kept.other.mnt)) == ["first", "fourth", "second", "third"]
@@ -159,8 +153,7 @@ def test_another_writer_is_another_matter(kept, remote):
         shutil.copy(remote.path + ".aside/cairn", copy)
         kept.proc.send_signal(0)
         kept.other.mount(takeover=True)
-        rig.write_file(os.path.join(kept.other.mnt, "theirs"), b"theirs")
-        kept.other.wait_remote()
+        kept.other.write("theirs", b"theirs", "remote")
         kept.other.umount()
         os.unlink(copy)
     rig.write_file(os.path.join(kept.mnt, "ours"), b"ours")

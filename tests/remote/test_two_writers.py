@@ -225,8 +225,7 @@ def test_two_daemons_never_make_two_histories(on_remote, remote, rng, full):
 def test_live_holder_is_named(on_remote, remote, directory):
     """A second mount says for which store it waits, and is refused in one line when that turns out to live; the first is unharmed."""
     first = on_remote(remote, lease="6s").mount()
-    rig.write_file(os.path.join(first.mnt, "file"), b"x")
-    first.wait_remote()
+    first.write("file", b"x", "remote")
     second = on_remote(remote, lease="6s")
     done = second.cairn("mount", second.store, second.mnt, "-o", second.option_string({}), timeout=300)
     *waits, refusal = done.stderr.strip().splitlines()
@@ -235,8 +234,7 @@ def test_live_holder_is_named(on_remote, remote, directory):
     assert all("takeover" not in line for line in waits), waits
     for advice in ("one writer at a time", "a prefix of its own", "-o ro", "unmount it there", "what it has not published stays there"):
         assert advice in refusal, refusal
-    rig.write_file(os.path.join(first.mnt, "more"), b"y")
-    first.wait_remote()
+    first.write("more", b"y", "remote")
     first.umount()
 
 
@@ -244,16 +242,14 @@ def test_live_holder_is_named(on_remote, remote, directory):
 def test_fenced_mount_says_what_is_only_there(on_remote, remote):
     """What is never published is not behind: status and metrics say how much it is, and that it stays; a level says so for each file."""
     first = on_remote(remote, lease="3s").mount()
-    rig.write_file(os.path.join(first.mnt, "published"), b"x" * 5000)
-    first.wait_remote()
+    first.write("published", b"x" * 5000, "remote")
     assert "unpublished_files" not in first.remote_status() and "not yet uploaded" in first.cairn("status", first.mnt).stdout
     second = on_remote(remote, lease="3s").mount(takeover=True)
     rig.write_file(os.path.join(first.mnt, "small"), b"y" * 100)
     rig.write_file(os.path.join(first.mnt, "large"), rig.seeded_bytes(1, 4 * rig.MIB))
     rig.poll(lambda: first.remote_status()["state"] == "fenced", 30, "the first to be fenced")
     os.unlink(os.path.join(first.mnt, "published"))
-    rig.write_file(os.path.join(first.mnt, "later"), b"z" * 1000)
-    first.wait()
+    first.write("later", b"z" * 1000, "nvme")
     status = first.remote_status()
     assert (status["unpublished_files"], status["unpublished_bytes"]) == (3, 4 * rig.MIB + 1100), status
     assert status["unpublished_changes"] >= 4 and status["unpublished_more"] is False and status["seconds_behind"] > 0
@@ -294,10 +290,8 @@ def test_fenced_mount_that_never_published(on_remote, remote):
 def test_old_store_does_not_publish(on_remote, remote):
     """A store with unpublished history comes back after another took over: refused or fenced, and the remote unharmed."""
     first = on_remote(remote, lease="3s", upload_limit="100K").mount()
-    rig.write_file(os.path.join(first.mnt, "kept"), b"kept")
-    first.wait_remote()
-    rig.write_file(os.path.join(first.mnt, "lost"), rig.seeded_bytes(1, 4 * rig.MIB))
-    first.wait()
+    first.write("kept", b"kept", "remote")
+    first.write("lost", rig.seeded_bytes(1, 4 * rig.MIB), "nvme")
     first.kill9()
     second = on_remote(remote, lease="3s").mount(takeover=True)
     rig.write_file(os.path.join(second.mnt, "other"), b"other")
@@ -363,8 +357,7 @@ def test_readers_follow(on_remote, remote):
     reader = on_remote(remote).mount(ro=True, follow="1s")
     for number in range(3):
         name = f"file-{number}"
-        rig.write_file(os.path.join(writer.mnt, name), name.encode())
-        writer.wait_remote()
+        writer.write(name, name.encode(), "remote")
         rig.poll(lambda: os.path.exists(os.path.join(reader.mnt, name)), 10, f"{name} at the reader")
         assert rig.read_file(os.path.join(reader.mnt, name)) == name.encode()
     reader.umount()

@@ -23,14 +23,12 @@ def packs(remote):
 def test_a_large_round_begins_with_small_packs(on_remote, remote, rng):
     """The remote receives the first bytes when 5 MiB were read, not 24; and no pack is so small that it is merged."""
     mount = on_remote(remote, stage="512M", reduce="off").mount()
-    rig.write_file(os.path.join(mount.mnt, "large"), rig.seeded_bytes(rng.random(), ROUND))
-    mount.wait(level="remote")
+    mount.write("large", rig.seeded_bytes(rng.random(), ROUND), "remote")
     found = packs(mount.remote)
     assert sum(found) >= ROUND and found[-1] <= FULL + rig.MIB
     assert any(size <= SMALL + 2 * rig.MIB for size in found), found
     assert found[0] >= SMALL, found
-    rig.write_file(os.path.join(mount.mnt, "small"), rig.seeded_bytes(rng.random(), 3 * FULL))
-    mount.wait(level="remote")
+    mount.write("small", rig.seeded_bytes(rng.random(), 3 * FULL), "remote")
     assert len(packs(mount.remote)) - len(found) <= 4, "a small round has them, too"
 
 
@@ -40,8 +38,7 @@ def late(on_remote, directory):
     def make(save, **options):
         node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), stage="512M", **options).mount(remote=None)
         save(node)
-        node.umount()
-        node.mount()
+        node.remount()
         node.wait_remote()
         return node
     return make
@@ -63,8 +60,7 @@ def test_a_pack_does_not_mix_large_checkpoints(late, rng):
         for number in range(2):
             os.mkdir(os.path.join(node.mnt, f"step{number}"))
             for part in range(3):
-                path = os.path.join(node.mnt, f"step{number}/{part}")
-                rig.write_file(path, rig.seeded_bytes(rng.random(), 10 * rig.MIB))
+                path = rig.write_file(os.path.join(node.mnt, f"step{number}/{part}"), rig.seeded_bytes(rng.random(), 10 * rig.MIB))
                 os.utime(path, (1_700_000_000 + 60 * number,) * 2)
 
     node = late(save, reduce="off")

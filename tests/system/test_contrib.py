@@ -9,6 +9,7 @@ import signal
 import subprocess
 
 import pytest
+import processes
 import remote as remotes
 import rig
 
@@ -152,7 +153,7 @@ class Slurm:
     def kill(self):
         """The holder and the daemon of the job's mount, as the end of their cgroup kills them."""
         status = json.loads(subprocess.run([self.binary, "status", "--json", self.mnt], capture_output=True, check=True).stdout)
-        for pid in (rig.parent_of(status["pid"]), status["pid"]):
+        for pid in (processes.parent_of(status["pid"]), status["pid"]):
             os.kill(pid, signal.SIGKILL)
         rig.poll(lambda: not os.path.exists(f"/proc/{status['pid']}"), 30, "the daemon's end")
 
@@ -220,8 +221,7 @@ SAVED = rig.seeded_bytes(1, 12 * rig.MIB)
 
 
 def save(slurm):
-    path = os.path.join(slurm.directory, "saved")
-    rig.write_file(path, SAVED)
+    path = rig.write_file(os.path.join(slurm.directory, "saved"), SAVED)
     slurm.job(f"cp {path} {slurm.mnt}/checkpoint; sync {slurm.mnt}/checkpoint")
 
 

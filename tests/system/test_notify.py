@@ -112,8 +112,7 @@ def test_status_of_a_start_that_waits(managed, directory):
     first = cairn.make(os.path.join(directory, "first"))
     with contextlib.closing(first):
         first.mount(remote=remote, lease="3s")
-        rig.write_file(first.mnt + "/file", b"content")
-        first.wait(level="remote")
+        first.write("file", b"content", "remote")
         first.kill9()
         cairn.start(remote=remote, lease="3s")
         told = manager.hear("READY=1")
