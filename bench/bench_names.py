@@ -20,8 +20,7 @@ class Grounds:
     def __init__(self, args):
         self.root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
         self.image = None
-        disk = os.path.join(self.root, "disk")
-        os.mkdir(disk)
+        disk = rig.mkdir(os.path.join(self.root, "disk"))
         if rig.run("stat", "-f", "-c", "%T", disk).strip() != "ext2/ext3":
             self.image = rig.LoopImage(os.path.join(self.root, "image"), disk, 8 * rig.GIB)
         self.directories = {"ext4": os.path.join(disk, "plain"), "bindfs": os.path.join(self.root, "bindfs")}

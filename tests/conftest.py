@@ -347,7 +347,8 @@ def kept(request, mount_factory, directory):
 
 @pytest.fixture
 def on_remote(request, mount_factory, directory, plain):
-    """on_remote(remote, **options): a private store on a remote, not yet mounted. It and what it makes are closed at the end."""
+    """on_remote(remote, **options): a private store on a remote (by default one in a directory), not yet mounted. It and what it makes are
+    closed at the end."""
     usual = remotes.PlainRemote if plain else remotes.RemoteMount
 
     def build(root, kind=usual, **options):
@@ -356,7 +357,8 @@ def on_remote(request, mount_factory, directory, plain):
         request.addfinalizer(mount.close)
         return mount
 
-    def make(remote, **options):
+    def make(remote=None, **options):
+        remote = remote or remotes.DirRemote(os.path.join(directory, "remotes"))
         return build(tempfile.mkdtemp(prefix="node-", dir=directory), remote=remote, **options)
 
     return make

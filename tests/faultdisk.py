@@ -68,14 +68,18 @@ def build_of(config, sanitized):
     return build
 
 
+def shared_map(path, length):
+    """Memory that the daemon sees, too, by a new file."""
+    with open(path, "w+b") as file:
+        file.truncate(length)
+        return mmap.mmap(file.fileno(), length)
+
+
 class FaultDisk:
     def __init__(self, cairn, build, path, below=None):
         """`below`: the directory that fails; None: the store."""
         self.cairn = cairn
-        with open(path, "wb") as file:
-            file.truncate(LENGTH)
-        self.file = open(path, "r+b")
-        self.map = mmap.mmap(self.file.fileno(), LENGTH)
+        self.map = shared_map(path, LENGTH)
         # The daemon alone: a verb that asks it is not on this disk.
         cairn.prefix = ("env", f"LD_PRELOAD={os.path.abspath(library(build))}", f"FAULT_CONTROL={path}",
                         f"FAULT_STORE={below or cairn.store}",

@@ -11,6 +11,7 @@ rank, run freely in between.
     history.py --dir DIR --log LOG --ranks 3 --seed 1 --seconds 5
 """
 import argparse
+import contextlib
 import ctypes
 import fcntl
 import hashlib
@@ -26,7 +27,7 @@ import time
 
 import numpy
 
-from rig import REDUCE, cached_content, seeded_bytes, sync
+from rig import REDUCE, cached_content, poll, seeded_bytes, sync
 
 AT_FDCWD, AT_SYMLINK_FOLLOW = -100, 0x400
 RENAME_EXCHANGE, RENAME_WHITEOUT = 2, 4
@@ -507,6 +508,17 @@ class Writers:
             return os.path.getsize(self.log)
         except FileNotFoundError:
             return 0
+
+
+@contextlib.contextmanager
+def writing(*args, ready=10_000, **options):
+    """Writers that run: their log has some length. At the end they are killed."""
+    writers = Writers(*args, **options)
+    try:
+        poll(lambda: writers.mark() > ready, 60, "the writers to run")
+        yield writers
+    finally:
+        writers.kill()
 
 
 def is_zombie(pid):

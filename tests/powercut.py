@@ -12,6 +12,21 @@ import tempfile
 import rig
 
 
+def put_on(loop, mount):
+    mount.store = os.path.join(loop.mountpoint, "store")
+    if mount.plain:
+        mount.mnt = os.path.join(loop.mountpoint, "mnt")
+    return mount
+
+
+def store_on(loop, cairn):
+    """The store that lies on a filesystem, with the options of another mount and an empty stage directory."""
+    mount = cairn.make(tempfile.mkdtemp(dir=cairn.root))
+    if not cairn.plain:
+        mount.options = cairn.options
+    return put_on(loop, mount)
+
+
 class Images:
     """Images on XFS with reflinks, in memory, each mounted when it is needed."""
 
@@ -42,13 +57,17 @@ class Images:
         finally:
             self.drop_cut(loop)
 
+    def hold(self, mount):
+        """From the next mount on its store lies on this disk, and a plain one's files."""
+        put_on(self.inner, mount)
+        os.makedirs(mount.store, exist_ok=True)
+        return mount
+
     @contextlib.contextmanager
     def store_of_cut(self, cairn, clone):
-        """A mount of the store in a cut, not yet mounted; its stage is empty."""
-        with self.cut_mounted(clone) as loop:
-            store = os.path.join(loop.mountpoint, "store")
-            with contextlib.closing(cairn.make(tempfile.mkdtemp(dir=cairn.root), store=store)) as mount:
-                yield mount
+        """A mount of the store in a cut, not yet mounted, with the same options; its stage is empty."""
+        with self.cut_mounted(clone) as loop, contextlib.closing(store_on(loop, cairn)) as mount:
+            yield mount
 
     def close_images(self):
         while self.open:

@@ -1,7 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /proc says of processes and their threads."""
+"""Processes and threads of the tests, and what /proc says of them."""
+import concurrent.futures
 import contextlib
 import os
+import socket
+import threading
+
+NOBODY = 65534
+
+
+def become_nobody():
+    """This process is an ordinary user from now on."""
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def drop_pages():
+    """The kernel keeps no content of files that is on disk."""
+    with open("/proc/sys/vm/drop_caches", "w") as file:
+        file.write("3")
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def in_threads(function, arguments):
+    """Calls the function for each of the arguments at once, and waits for all. Raises what a call raised."""
+    with concurrent.futures.ThreadPoolExecutor(len(arguments)) as pool:
+        return list(pool.map(function, arguments))
+
+
+def ends(function, seconds):
+    """Calls the function, which ends in this time; what waits without end is left behind in a thread."""
+    raised = []
+
+    def run():
+        try:
+            function()
+        except BaseException as error:  # noqa: BLE001: handed on
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive(), f"{function} hangs"
+    if raised:
+        raise raised[0]
 
 
 def of_threads(pid, name):
@@ -24,6 +72,17 @@ def open_files(pid):
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed meanwhile
             yield os.readlink(f"/proc/{pid}/fd/{fd}")
+
+
+def has_read(pid, path):
+    """Has a process the file open, and read all of it?"""
+    size = os.path.getsize(path)
+    with contextlib.suppress(FileNotFoundError):  # it has ended, or closed a file meanwhile
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            if os.readlink(f"/proc/{pid}/fd/{fd}") == path:
+                with open(f"/proc/{pid}/fdinfo/{fd}") as file:
+                    return int(file.readline().split()[1]) == size
+    return False
 
 
 def nice_values(pid, name):

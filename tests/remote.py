@@ -16,6 +16,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tarfile
 import tempfile
@@ -150,8 +151,17 @@ class Rgw:
 
 # ---------------------------------------------------------------- remotes
 
+def runs_of(head):
+    """The ids of the runs that the bytes of a head name, oldest first."""
+    return [struct.unpack_from("<Q", head, 336 + 72 * i)[0] for i in range(struct.unpack_from("<I", head, 12)[0])]
+
+
 class Remote:
     """What both kinds share."""
+
+    def objects(self):
+        """Names that matter; a mount that is refused may leave no other."""
+        return {name for name in self.names() if name.startswith(("heads/", "packs/", "runs/", "copies/", "cairn"))}
 
     def options(self):
         """Options of a mount on this remote."""
@@ -371,6 +381,25 @@ class RemoteMount(rig.Mount):
         os.makedirs(root)
         return self.make(root, kind=RemoteMount, remote=remote or self.remote, **{**self.own_options(), **options})
 
+    def refused(self, **options):
+        """`cairn mount` fails, and nothing is mounted. Returns what it says."""
+        done = self.verb("mount", self.store, self.mnt, "-o", self.option_string(options), code=32)
+        assert not rig.mounted_at(self.mnt)
+        return done.stderr
+
+    def wait_of(self, path):
+        """Exit code and message of a wait for the remote."""
+        done = self.cairn("wait", "--level", "remote", "--timeout", "60s", path)
+        return done.returncode, done.stderr
+
+    @contextlib.contextmanager
+    def elsewhere(self, remote=None, ro=False, **options):
+        """A mount on another node, with an empty store at first; at the end it is unmounted."""
+        node = self.fresh(remote, ro=ro, **options)
+        node.mount(ro=ro)
+        yield node
+        node.umount()
+
     def own_options(self):
         return {key: value for key, value in self.options.items() if key not in self.remote.options()}
 
@@ -400,7 +429,7 @@ class PlainRemote(rig.Plain):
         self.remote, self.lock, self.thread, self.over = remote, threading.Lock(), None, threading.Event()
         self.fenced, self.count, self.cut, self.published, self.writers = False, 0, 0, None, None
 
-    remote_status = RemoteMount.remote_status
+    remote_status, elsewhere = RemoteMount.remote_status, RemoteMount.elsewhere
 
     def fresh(self, remote=None, **options):
         self.count += 1

@@ -148,6 +148,12 @@ def write_all(fd, data):
         view = view[os.write(fd, view) :]
 
 
+def mkdir(path):
+    """Returns the path."""
+    os.mkdir(path)
+    return path
+
+
 def patch(path, offset, data):
     """Writes over a part of a file."""
     with open(path, "r+b") as file:
@@ -169,6 +175,17 @@ def check_files(root, files):
     """files: {path below root: what is in it}."""
     for name, data in files.items():
         assert read_file(os.path.join(root, name)) == data, name
+
+
+@contextlib.contextmanager
+def fails(number):
+    """What is done inside ends with this errno."""
+    try:
+        yield
+    except OSError as error:
+        assert error.errno == number, error
+    else:
+        raise AssertionError(f"no error, where {os.strerror(number)} was to come")
 
 
 def need_root(*devices):
@@ -513,16 +530,15 @@ class LoopImage:
         file_systems_unmount(self.mountpoint)
 
 
-def run(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
+def run(*command, **how):
+    done = subprocess.run(command, capture_output=True, text=True, **how)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.returncode} {done.stderr}")
+        raise RuntimeError(f"{' '.join(command)}: {done.returncode} {done.stderr} {done.stdout[-3000:]}")
     return done.stdout
 
 
-@contextlib.contextmanager
-def child(function, *args):
-    """Run function(*args) in a forked process; its exit code tells. Yields the pid."""
+def fork(function, *args):
+    """Runs function(*args) in another process, whose exit code tells. Returns its id."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -532,6 +548,13 @@ def child(function, *args):
             traceback.print_exc()
         finally:
             os._exit(code)
+    return pid
+
+
+@contextlib.contextmanager
+def child(function, *args):
+    """The same while the block lasts. Yields the pid."""
+    pid = fork(function, *args)
     try:
         yield pid
     finally:

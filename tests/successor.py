@@ -13,8 +13,7 @@ class Kept(rig.Mount):
     def daemon(self):
         """The daemon that runs or starts now; None: none does at this moment."""
         try:
-            with open(f"/proc/{self.proc.pid}/task/{self.proc.pid}/children") as file:
-                children = [int(word) for word in file.read().split()]
+            children = [int(word) for word in rig.read_text(f"/proc/{self.proc.pid}/task/{self.proc.pid}/children").split()]
         except (AttributeError, FileNotFoundError):
             return None
         return children[0] if children else None

@@ -7,6 +7,7 @@ import pytest
 
 import history
 import judge
+import rig
 from history import Recorder
 from judge import Model, Violation, check_cut, check_live
 
@@ -58,9 +59,7 @@ def materialise(model, root):
         elif id(entry[1]) in paths:
             os.link(paths[id(entry[1])], path)
         elif entry[1].sealed is not None:
-            paths[id(entry[1])] = path
-            with open(path, "wb") as file:
-                file.write(history.bytes_of(entry[1].sealed))
+            paths[id(entry[1])] = rig.write_file(path, history.bytes_of(entry[1].sealed))
 
 
 def cut_after(log, count, root, skip=()):
@@ -78,65 +77,46 @@ def position(log, name, nth=0, **args):
     return hits[nth]
 
 
+def finds(check, *args, match=None, **more):
+    with pytest.raises(Violation, match=match):
+        check(*args, **more)
+
+
 def test_live_accepts_what_was_done(recorded):
     root, log, _ = recorded
     assert check_live(root, log) > 20
 
 
-@pytest.mark.parametrize("name", ["step2/shard", "latest", "model"])
-def test_live_finds_a_lost_file(recorded, name):
-    root, log, _ = recorded
-    os.unlink(os.path.join(root, name))
-    with pytest.raises(Violation, match="lost"):
-        check_live(root, log)
-
-
-def test_live_finds_zeros(recorded):
-    root, log, _ = recorded
-    with open(os.path.join(root, "step2/shard"), "r+b") as file:
-        file.write(bytes(79000))
-    with pytest.raises(Violation, match="all zeros"):
-        check_live(root, log)
-
-
-def test_live_finds_one_wrong_byte(recorded):
-    root, log, _ = recorded
-    with open(os.path.join(root, "model"), "r+b") as file:
-        file.seek(33333)
-        byte = file.read(1)
-        file.seek(33333)
-        file.write(bytes([byte[0] ^ 1]))
-    with pytest.raises(Violation, match="wrong content"):
-        check_live(root, log)
-
-
-def test_live_finds_a_short_file(recorded):
-    root, log, _ = recorded
-    os.truncate(os.path.join(root, "model"), 49999)
-    with pytest.raises(Violation, match="wrong content"):
-        check_live(root, log)
-
-
-def test_live_finds_a_name_that_should_not_be(recorded):
-    root, log, _ = recorded
-    os.mkdir(os.path.join(root, "step1.tmp"))
-    with pytest.raises(Violation, match="should not be"):
-        check_live(root, log)
-
-
-def test_live_finds_a_broken_link(recorded):
-    root, log, _ = recorded
+def break_link(root):
     shutil.copy(os.path.join(root, "best"), os.path.join(root, "copy"))
     os.replace(os.path.join(root, "copy"), os.path.join(root, "best"))
-    with pytest.raises(Violation, match="hard links"):
-        check_live(root, log)
+
+
+# What is done to the files, and what is found.
+DAMAGE = {
+    "lost shard": (lambda root: os.unlink(os.path.join(root, "step2/shard")), "lost"),
+    "lost marker": (lambda root: os.unlink(os.path.join(root, "latest")), "lost"),
+    "lost file that was open": (lambda root: os.unlink(os.path.join(root, "model")), "lost"),
+    "zeros": (lambda root: rig.patch(os.path.join(root, "step2/shard"), 0, bytes(79000)), "all zeros"),
+    "one wrong byte": (lambda root: rig.flip(os.path.join(root, "model"), 33333, 1), "wrong content"),
+    "a short file": (lambda root: os.truncate(os.path.join(root, "model"), 49999), "wrong content"),
+    "a name that should not be": (lambda root: os.mkdir(os.path.join(root, "step1.tmp")), "should not be"),
+    "a broken link": (break_link, "hard links"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_live_finds(recorded, damage):
+    root, log, _ = recorded
+    do, found = DAMAGE[damage]
+    do(root)
+    finds(check_live, root, log, match=found)
 
 
 def in_flight(log, op, **args):
     """Add the call of an operation that never returned."""
     line = {"k": "B", "n": "9.1", "op": op, "t": 1e9, **args}
-    with open(log, "a") as file:
-        file.write(history.json.dumps(line) + "\n")
+    rig.write_file(log, history.json.dumps(line) + "\n", os.O_WRONLY | os.O_APPEND)
 
 
 def test_live_allows_an_operation_in_flight_or_not(recorded):
@@ -146,8 +126,7 @@ def test_live_allows_an_operation_in_flight_or_not(recorded):
     os.rename(os.path.join(root, "step1"), os.path.join(root, "old"))
     check_live(root, log)
     os.rename(os.path.join(root, "old"), os.path.join(root, "older"))
-    with pytest.raises(Violation):
-        check_live(root, log)
+    finds(check_live, root, log)
 
 
 def test_live_allows_a_write_in_flight_in_part_and_in_order(recorded):
@@ -157,15 +136,10 @@ def test_live_allows_a_write_in_flight_in_part_and_in_order(recorded):
     check_live(root, log)
     data = history.data_of(5, 50000)
     for count in (1, 4096, 30000, 31000, 50000):
-        with open(os.path.join(root, "model"), "r+b") as file:
-            file.seek(20000)
-            file.write(data[:count])
+        rig.patch(os.path.join(root, "model"), 20000, data[:count])
         check_live(root, log)
-    with open(os.path.join(root, "model"), "r+b") as file:
-        file.seek(20000)
-        file.write(bytes(4096))
-    with pytest.raises(Violation):
-        check_live(root, log)
+    rig.patch(os.path.join(root, "model"), 20000, bytes(4096))
+    finds(check_live, root, log)
 
 
 def test_cut_accepts_every_prefix_after_the_last_fsync_and_none_before(recorded):
@@ -184,8 +158,7 @@ def test_cut_accepts_every_prefix_after_the_last_fsync_and_none_before(recorded)
     assert first <= sync + 1 and accepted == list(range(first, total + 1))
     # Nothing before the fsync is accepted: between the close before it and the fsync nothing was sealed.
     cut_after(log, position(log, "rename", 0), cut)
-    with pytest.raises(Violation):
-        check_cut(cut, log, mark)
+    finds(check_cut, cut, log, mark)
 
 
 def test_cut_forgets_fsyncs_that_had_not_returned(recorded):
@@ -199,8 +172,7 @@ def test_cut_finds_a_marker_without_its_data(recorded):
     cut_after(log, position(log, "link"), cut)
     check_cut(cut, log, 0)
     shutil.rmtree(os.path.join(cut, "step2"))
-    with pytest.raises(Violation):
-        check_cut(cut, log, 0)
+    finds(check_cut, cut, log, 0)
 
 
 def test_cut_finds_swapped_order(recorded):
@@ -210,8 +182,7 @@ def test_cut_finds_swapped_order(recorded):
     cut_after(log, count, cut, skip=())
     check_cut(cut, log, 0)
     cut_after(log, count, cut, skip=(skipped,))
-    with pytest.raises(Violation):
-        check_cut(cut, log, 0)
+    finds(check_cut, cut, log, 0)
 
 
 def test_cut_finds_a_half_file(recorded):
@@ -219,29 +190,23 @@ def test_cut_finds_a_half_file(recorded):
     cut_after(log, position(log, "link"), cut)
     for size in (0, 4096, 70000, 78999):
         os.truncate(os.path.join(cut, "step2/shard"), size)
-        with pytest.raises(Violation, match="wrong content"):
-            check_cut(cut, log, 0)
+        finds(check_cut, cut, log, 0, match="wrong content")
 
 
 def test_cut_finds_zeros(recorded):
     root, log, cut = recorded
     cut_after(log, position(log, "symlink"), cut)
     check_cut(cut, log, 0)
-    with open(os.path.join(cut, "model"), "wb") as file:
-        file.truncate(50000)
-    with pytest.raises(Violation):
-        check_cut(cut, log, 0)
+    rig.write_file(os.path.join(cut, "model"), bytes(50000))
+    finds(check_cut, cut, log, 0)
 
 
 def test_cut_finds_a_file_that_was_never_sealed(recorded):
     root, log, cut = recorded
     cut_after(log, position(log, "open", p="model.tmp") + 2, cut)
     check_cut(cut, log, 0)
-    history_file = os.path.join(cut, "model.tmp")
-    with open(history_file, "wb") as file:
-        file.truncate(50000)
-    with pytest.raises(Violation):
-        check_cut(cut, log, 0)
+    rig.write_file(os.path.join(cut, "model.tmp"), bytes(50000))
+    finds(check_cut, cut, log, 0)
 
 
 def test_cut_finds_what_was_called_after_it(recorded):
@@ -250,8 +215,7 @@ def test_cut_finds_what_was_called_after_it(recorded):
     at = position(log, "link")
     cut_after(log, at + 1, cut)
     check_cut(cut, log, 0, end_mark=ops[at].begin)
-    with pytest.raises(Violation):
-        check_cut(cut, log, 0, end_mark=ops[at - 1].begin)
+    finds(check_cut, cut, log, 0, end_mark=ops[at - 1].begin)
 
 
 def test_cut_allows_a_seal_of_an_idle_draft(recorded):
@@ -264,8 +228,7 @@ def test_cut_allows_a_seal_of_an_idle_draft(recorded):
         model.apply(op)
     model.names["model.tmp"][1].seal()
     materialise(model, cut)
-    with pytest.raises(Violation):
-        check_cut(cut, log, 0)
+    finds(check_cut, cut, log, 0)
     check_cut(cut, log, 0, idle=0)
 
 
@@ -274,14 +237,11 @@ def test_cut_allows_a_seal_within_a_write_until_the_next_seal(recorded):
     write = position(log, "write", h=judge.History(log).ops[position(log, "open", p="model.tmp")].args["h"])
     cut_after(log, write, cut)
     torn = bytes(10000) + history.data_of(77, 40000)[:4096]
-    with open(os.path.join(cut, "model.tmp"), "wb") as file:
-        file.write(torn + bytes(50000 - len(torn)))
-    with pytest.raises(Violation):
-        check_cut(cut, log, 0)
+    rig.write_file(os.path.join(cut, "model.tmp"), torn + bytes(50000 - len(torn)))
+    finds(check_cut, cut, log, 0)
     check_cut(cut, log, 0, idle=0)
     os.rename(os.path.join(cut, "model.tmp"), os.path.join(cut, "model"))
-    with pytest.raises(Violation):
-        check_cut(cut, log, 0, idle=0)
+    finds(check_cut, cut, log, 0, idle=0)
 
 
 def test_a_failed_operation_must_have_no_effect(directory):
@@ -291,8 +251,7 @@ def test_a_failed_operation_must_have_no_effect(directory):
         rec.rmdir("step1")
     check_live(root, log)
     shutil.rmtree(os.path.join(root, "step1"))
-    with pytest.raises(Violation):
-        check_live(root, log)
+    finds(check_live, root, log)
 
 
 def test_a_wrong_read_fails(directory):
@@ -304,22 +263,14 @@ def test_a_wrong_read_fails(directory):
     check_live(root, log)
     rec.live[handle] = ((2, 5000, 0, 5000),)
     rec.read_back(handle)
-    with pytest.raises(Violation, match="reads were wrong"):
-        check_live(root, log)
+    finds(check_live, root, log, match="reads were wrong")
 
 
 def test_real_writers_pass_and_a_swap_fails(directory, shm_directory, seed):
     root, log = os.path.join(directory, "run"), os.path.join(shm_directory, "log")
-    writers = history.Writers(root, log, seed, seconds=20)
-    try:
-        history_is_long = lambda: writers.mark() > 300_000
-        from rig import poll
-
-        poll(history_is_long, 20, "the writers")
-    finally:
-        writers.kill()
+    with history.writing(root, log, seed, ready=300_000, seconds=20):
+        pass
     check_live(root, log)
     steps = sorted(name for name in os.listdir(root) if name.startswith("step-") and not name.endswith(".tmp"))
     os.rename(os.path.join(root, steps[0]), os.path.join(root, "step-x"))
-    with pytest.raises(Violation):
-        check_live(root, log)
+    finds(check_live, root, log)

@@ -38,9 +38,8 @@ def test_what_a_test_mounts_by_hand_does_not_outlive_its_directory(directory):
         rig.run("mount", "-t", "tmpfs", "tmpfs", f"{directory}/{name}/inner")
         os.mkdir(f"{directory}/{name}/inner/deep")
         rig.run("mount", "-t", "tmpfs", "tmpfs", f"{directory}/{name}/inner/deep")
-    busy = os.open(f"{directory}/one/inner/deep", os.O_RDONLY)
-    assert len(rig.unmount_below(directory)) == 4
-    os.close(busy)
+    with rig.opened(f"{directory}/one/inner/deep", os.O_RDONLY) as busy:
+        assert len(rig.unmount_below(directory)) == 4
     assert rig.unmount_below(directory) == [] and os.listdir(f"{directory}/one/inner") == []
 
 

@@ -4,12 +4,11 @@
     fault = viewfault.ViewFault(cairn, build, path)    # cairn: a rig.Mount that is not mounted
     fault.arm(site)                                    # one of fault.sites(), which the daemon passed before
 """
-import mmap
 import os
 import struct
 import subprocess
 
-import pytest
+import faultdisk
 
 FRAMES, SITES_MAX, KEYS_MAX, KEY_MAX = 6, 4096, 2, 600  # as in faults/view_reads.c
 HEAD = struct.Struct("=QIIIIII")
@@ -22,23 +21,10 @@ def library(build):
     return os.path.join(build, "tests", "faults", "libviewreads.so")
 
 
-def build_of(config, sanitized):
-    """The directory of the build, or the test is skipped."""
-    build = config.getoption("--build")
-    if sanitized:
-        pytest.skip("skipped: a sanitizer wants to be the first library of a process")
-    if not os.path.exists(library(build)):
-        pytest.skip("skipped: this build has no tests/faults")
-    return build
-
-
 class ViewFault:
     def __init__(self, cairn, build, path):
         self.binary = cairn.binary
-        with open(path, "wb") as file:
-            file.truncate(LENGTH)
-        self.file = open(path, "r+b")
-        self.map = mmap.mmap(self.file.fileno(), LENGTH)
+        self.map = faultdisk.shared_map(path, LENGTH)
         cairn.prefix = ("env", f"LD_PRELOAD={os.path.abspath(library(build))}", f"VIEW_CONTROL={path}")
 
     def arm(self, site, skip=0):

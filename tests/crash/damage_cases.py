@@ -61,8 +61,7 @@ def structures(root, left_out=()):
 
 
 def write(path, data):
-    with open(path, "wb") as file:
-        file.write(data)
+    rig.write_file(path, data)
 
 
 def sectors_swapped(data, at, rng):

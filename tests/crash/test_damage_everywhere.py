@@ -15,7 +15,7 @@ import damage_cases as cases
 import remote as remotes
 import rig
 
-pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(1800), pytest.mark.pieces(len(cases.KINDS))]
 LEFT_OUT = ("lock", "log", "log.1", "control", "room")
 FILES = {"small": 500, "inline": 12_000, "one": 700_000, "two": 3_000_000, "directory/three": 1_500_000}
 LAST = "last"  # written by itself, in a batch of its own
@@ -29,10 +29,9 @@ def content(name, size):
 def synced(mnt, name, data):
     path = os.path.join(mnt, name)
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    rig.write_all(fd, data)
-    os.fsync(fd)
-    os.close(fd)
+    with rig.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644) as fd:
+        rig.write_all(fd, data)
+        os.fsync(fd)
 
 
 def fill(mount):
@@ -178,7 +177,6 @@ def store(cairn, directory):
     return Base(mount, directory).make(files)
 
 
-@pytest.mark.pieces(len(cases.KINDS))
 @pytest.mark.parametrize("lost_view", (False, True), ids=("whole", "lost_view"))
 def test_before_a_mount(store, rng, full, lost_view, piece):
     """Every part of every file, every kind of damage."""
@@ -189,7 +187,6 @@ def test_before_a_mount(store, rng, full, lost_view, piece):
         print(run_case(store, store.mount, below, part, kind, lost_view, rng))
 
 
-@pytest.mark.pieces(len(cases.KINDS))
 def test_during_service(store, rng, full, piece):
     """The daemon is at work when it happens; then it is killed, and mounted again, with its stage."""
     every = [(*place, kind) for place in cases.structures(store.store, (*LEFT_OUT, "view")) for kind in piece.part(cases.KINDS)]
@@ -222,7 +219,7 @@ def test_during_service(store, rng, full, piece):
 
 @pytest.fixture
 def published(on_remote, directory):
-    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")))
+    node = on_remote()
     files = fill(node)
     node.wait_remote()
     node.umount()
@@ -235,7 +232,6 @@ def went_back_over(mount, below, files):
     return files if told else ()
 
 
-@pytest.mark.pieces(len(cases.KINDS))
 def test_a_remote(published, rng, full, piece):
     """A fresh node reads what is right, EIO, or refuses with the object's name; the node that has all of it on NVMe serves all of it."""
     node, whole = published.mount, published.mount.remote.path

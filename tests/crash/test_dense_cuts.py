@@ -16,20 +16,19 @@ import remote as remotes
 import rig
 import trained
 
-pytestmark = pytest.mark.needs_mount
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(300)]
 
 FILES = 16
 OPTIONS = {"nvme": "700M", "stage": "96M", "writeback_delay": "0s", "gc_grace": "1s", "reduce": "dense"}
 
 
 @pytest.fixture
-def node(new_disk, on_remote, directory, rng):
+def node(new_disk, on_remote, rng):
     """A store on such a disk, with files of few near steps of training, all in the remote; nothing of it is dense yet."""
     disk = new_disk(kind=rng.choice(sorted(recorded_disk.FORMATS)))
-    made = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **OPTIONS, reduce_after="1h")
-    made.disk, made.store = disk, os.path.join(disk.inner.mountpoint, "store")
-    os.makedirs(made.store)
-    made.mount()
+    made = on_remote(**OPTIONS, reduce_after="1h")
+    made.disk = disk
+    disk.hold(made).mount()
     made.content = {f"run/step{number}": trained.trained_bytes(number, 3 * rig.MIB) for number in range(FILES)}
     os.mkdir(os.path.join(made.mnt, "run"))
     for name, data in made.content.items():
@@ -68,7 +67,6 @@ def judge(node, loop):
         return dense
 
 
-@pytest.mark.timeout(300)
 def test_cuts_while_old_files_become_dense(node, rng, full):
     """161 cuts (7 by default): every byte is there, and needs no remote."""
     first, last = condense(node)
@@ -191,15 +189,12 @@ def judge_both(turns, loop, at):
     return in_remote, on_nvme
 
 
-@pytest.mark.timeout(300)
 def test_cuts_while_names_are_written_over(new_disk, on_remote, rng, full):
     """120 cuts (4 by default) of a store and its dir: remote, which lose power together: both show a prefix of what was written."""
     disk = new_disk(kind=rng.choice(sorted(recorded_disk.FORMATS)))
     node = on_remote(remotes.DirRemote(os.path.join(disk.inner.mountpoint, "remotes")), **OPTIONS, reduce_after="0s")
-    node.disk, node.store = disk, os.path.join(disk.inner.mountpoint, "store")
-    os.makedirs(node.store)
-    turns = Turns(node)
-    node.mount()
+    node.disk, turns = disk, Turns(node)
+    disk.hold(node).mount()
     for number in range(1, 25):
         turns.take(number)
         if number == 4:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power loss on a disk that loses, reorders and tears what was not flushed (P3, P4, P5): recorded_disk.py."""
-import contextlib
 import os
 import random
 import shutil
@@ -9,10 +8,10 @@ import pytest
 
 import history
 import judge
+import powercut
 import recorded_disk
 import remote as remotes
 import rig
-import test_power
 
 HOWS = recorded_disk.HOWS
 SHARDS = (1 << 20, 4 << 20, 8 << 20)  # large ones leave more to lose at once, small ones more moments
@@ -40,14 +39,13 @@ def test_only_what_was_flushed_is_sure(new_disk, rng):
     disk, count, size = new_disk(size=320 * rig.MIB), 12, 16 * rig.KIB
     disk.open.pop().close()  # no filesystem writes in between
     old, new = (rig.seeded_bytes(rng.random(), count * size) for _ in range(2))
-    fd = os.open(disk.device, os.O_RDWR | os.O_DIRECT)
-    write_direct(fd, old, 0)
-    os.fsync(fd)
-    flushed = disk.count()
-    for number in reversed(range(count)):
-        write_direct(fd, new[number * size : (number + 1) * size], number * size)
-    end = disk.count()
-    os.close(fd)
+    with rig.opened(disk.device, os.O_RDWR | os.O_DIRECT) as fd:
+        write_direct(fd, old, 0)
+        os.fsync(fd)
+        flushed = disk.count()
+        for number in reversed(range(count)):
+            write_direct(fd, new[number * size : (number + 1) * size], number * size)
+        end = disk.count()
     assert end - flushed >= count
     sectors = {}
     for how in HOWS:
@@ -74,14 +72,10 @@ def test_a_filesystem_that_keeps_no_prefix_is_found(new_disk, rng, shm_directory
     """The rig can fail: ext4 that sends no flush loses what fsync promised; one that keeps names and no order shows no prefix."""
     disk = new_disk(extra=WITHOUT[without])
     root, log = os.path.join(disk.inner.mountpoint, "run"), os.path.join(shm_directory, "log")
-    writers = history.Writers(root, log, rng.randrange(1 << 30), pause=0.05, shard=1 << 20)
-    try:
-        rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
+    with history.writing(root, log, rng.randrange(1 << 30), pause=0.05, shard=1 << 20):
         first = disk.count()
         rig.time.sleep(1.5)
         last = disk.count()
-    finally:
-        writers.kill()
     found = []
     for at in disk.moments(rng, first, last, 3):
         for how in HOWS:
@@ -117,10 +111,8 @@ class Round:
 
     def run(self, seconds, copies=0):
         """The writers; while they run, `copies` times the daemon stands, and the remote is copied."""
-        writers = history.Writers(os.path.join(self.mount.mnt, self.name), self.log, self.rng.randrange(1 << 30), pause=0.05,
-                                  shard=self.rng.choice(SHARDS))
-        try:
-            rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
+        path, seed = os.path.join(self.mount.mnt, self.name), self.rng.randrange(1 << 30)
+        with history.writing(path, self.log, seed, pause=0.05, shard=self.rng.choice(SHARDS)):
             self.settle()
             self.first = self.disk.count()
             for _ in range(copies):
@@ -129,9 +121,7 @@ class Round:
             if not copies:
                 rig.time.sleep(seconds)
             self.last = self.disk.count()
-        finally:
             self.mount.kill9()
-            writers.kill()
         self.mount.drop_stage()
 
     def settle(self):
@@ -179,7 +169,7 @@ class Round:
 
     def store_on(self, loop):
         """The store of an image, not yet mounted."""
-        return test_power.mount_on(self.mount, loop)
+        return powercut.store_on(loop, self.mount)
 
     def judge_store(self, loop, mark, end_mark):
         """The store of an image: a prefix with every fsync that had returned; it goes on, and is whole."""
@@ -221,11 +211,7 @@ class Campaign:
                     self.disk.close()
                 kind = self.kinds[number // self.ROUNDS_A_DISK % len(self.kinds)]
                 self.disk = self.new_disk(kind=kind, extra="sync,dirsync,data=journal" if self.plain else "")
-                mount = make_mount(self.disk)
-                mount.store = os.path.join(self.disk.inner.mountpoint, "store")
-                os.makedirs(mount.store)
-                if self.plain:
-                    mount.mnt = os.path.join(self.disk.inner.mountpoint, "mnt")
+                mount = self.disk.hold(make_mount(self.disk))
             mount.mount()
             one = self.round(self.disk, mount, self.rng, self.logs, number, self.reports)
             yield one
@@ -257,9 +243,7 @@ class RemoteRound(Round):
             return self.prefix(node.mnt, 0, end_mark)
 
     def store_on(self, loop):
-        mount = self.mount.fresh(self.remote)
-        mount.store = os.path.join(loop.mountpoint, "store")
-        return mount
+        return powercut.put_on(loop, self.mount.fresh(self.remote))
 
     def go_on(self, mount, left):
         """What NVMe had and the remote had not is published; another node sees all of it."""
@@ -325,12 +309,12 @@ def test_cuts_with_the_remote_on_the_same_disk(campaign, on_remote, rng, full, p
 @pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 @pytest.mark.pieces(9)
-def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, directory, rng, full, piece):
+def test_cuts_with_a_remote_that_keeps_all(campaign, on_remote, rng, full, piece):
     """P4, P5: 500 cuts (4 by default) of a store whose dir: remote, elsewhere, keeps its power: it never has what NVMe had not flushed."""
     campaign.round, left, in_remote = RemoteRound, [], []
 
     def make_mount(disk):
-        return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **OPTIONS, **QUICK)
+        return on_remote(**OPTIONS, **QUICK)
 
     for one in campaign.rounds(piece.share(25) if full else 1, make_mount):
         one.run(3, copies=5 if full else 2)
@@ -349,18 +333,13 @@ def test_small_fsyncs_one_after_the_other(new_disk, make_mount, directory, rng, 
     """P3: many small packs, each named by a batch that shares its block with the one before; whenever an fsync has returned, its file is
     there."""
     disk = new_disk(kind=rng.choice(sorted(recorded_disk.FORMATS)))
-    mount, kept = make_mount(disk), []
-    mount.store = os.path.join(disk.inner.mountpoint, "store")
-    if mount.plain:
-        mount.mnt = os.path.join(disk.inner.mountpoint, "mnt")
-    mount.mount()
+    mount, kept = disk.hold(make_mount(disk)).mount(), []
     for number in range(60):
-        fd = os.open(os.path.join(mount.mnt, f"f{number}"), os.O_WRONLY | os.O_CREAT)
-        data = rig.seeded_bytes(rng.random(), rng.choice((20, 40, 90)) * rig.KIB)
-        rig.write_all(fd, data)
-        os.fsync(fd)
-        kept.append((disk.count(), data))
-        os.close(fd)
+        with rig.opened(os.path.join(mount.mnt, f"f{number}"), os.O_WRONLY | os.O_CREAT) as fd:
+            data = rig.seeded_bytes(rng.random(), rng.choice((20, 40, 90)) * rig.KIB)
+            rig.write_all(fd, data)
+            os.fsync(fd)
+            kept.append((disk.count(), data))
     mount.lose_power()
     for number in sorted(rng.sample(range(60), 20 if full else 4)):
         for how in ("none", "torn"):
@@ -369,7 +348,7 @@ def test_small_fsyncs_one_after_the_other(new_disk, make_mount, directory, rng, 
 
 
 def check_files(disk, mount, path, contents, what):
-    with disk.cut_mounted(path) as loop, contextlib.closing(test_power.mount_on(mount, loop)) as copy:
+    with disk.store_of_cut(mount, path) as copy:
         copy.mount()
         for number, data in enumerate(contents):
             assert rig.read_file(os.path.join(copy.mnt, f"f{number}")) == data, f"f{number}: {what}"

@@ -2,17 +2,19 @@
 """P9, P8: a failing disk ends no daemon and hangs no call (faults by site: tests/faultdisk.py)."""
 import errno
 import os
-import threading
 
 import pytest
 
 import faultdisk
+import processes
 import rig
 
+pytestmark = pytest.mark.needs_mount
+
+LIMIT = rig.PATIENCE * 30  # seconds for a call on a failing disk
 TENSOR = 3 * rig.MIB + 4567  # of a write: each begins a grid of chunks of its own
 
 
-@pytest.mark.needs_mount
 @pytest.mark.parametrize(("site", "call", "error"),
                          [("packs", "rename", errno.EIO), ("room", "fallocate", errno.ENOSPC), ("room", "fdatasync", errno.EIO)])
 def test_a_pack_of_a_large_draft_fails(cairn, disk, site, call, error):
@@ -32,28 +34,9 @@ def test_a_pack_of_a_large_draft_fails(cairn, disk, site, call, error):
     cairn.umount_whole()
 
 
-def in_time(function, seconds=30):
-    """Ends, or the test fails: what waits for a failing disk without end is a daemon thread."""
-    raised = []
-
-    def run():
-        try:
-            function()
-        except BaseException as error:  # noqa: BLE001: handed on
-            raised.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(rig.PATIENCE * seconds)
-    assert not thread.is_alive(), f"{function} hangs"
-    if raised:
-        raise raised[0]
-
-
 VIEW_WRITES = {"calls": ("open", "fdatasync", "fsync", "fallocate", "rename", "ftruncate"), "sites": faultdisk.VIEW}
 
 
-@pytest.mark.needs_mount
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_fsync_while_the_view_cannot_be_written(cairn, disk, error):
     """P3, P9: the journal makes data durable; the view follows when it can, under the live mount, and nothing is lost."""
@@ -64,11 +47,11 @@ def test_fsync_while_the_view_cannot_be_written(cairn, disk, error):
     disk.arm("view-log", "pwrite", error, times=0, **VIEW_WRITES)
     for number in range(40):
         name, data = f"file-{number % 7}", rig.seeded_bytes(number, (700, 30_000, 1_300_000)[number % 3])
-        in_time(lambda path=os.path.join(cairn.mnt, name), data=data: rig.write_synced(path, data))
+        processes.ends(lambda path=os.path.join(cairn.mnt, name), data=data: rig.write_synced(path, data), LIMIT)
         want[name] = data
     os.rename(cairn.mnt + "/file-1", cairn.mnt + "/renamed")
     want["renamed"] = want.pop("file-1")
-    in_time(lambda: cairn.wait())
+    processes.ends(lambda: cairn.wait(), LIMIT)
     assert disk.fired() > 0
     assert "view" in cairn.status()["nvme"]["last_error"] or "view" in cairn.log()
     rig.check_files(cairn.mnt, want)
@@ -82,7 +65,6 @@ def test_fsync_while_the_view_cannot_be_written(cairn, disk, error):
     cairn.umount_whole()
 
 
-@pytest.mark.needs_mount
 def test_killed_while_the_view_cannot_be_written(cairn, disk):
     """P2, P4: what was durable meanwhile is there after a power loss; the unmount does not wait for the view either."""
     cairn.mount(stage="64M")
@@ -90,14 +72,14 @@ def test_killed_while_the_view_cannot_be_written(cairn, disk):
     want = {}
     for number in range(12):
         want[f"file-{number % 5}"] = rig.seeded_bytes(number, 200_000)
-        in_time(lambda number=number: rig.write_synced(cairn.mnt + f"/file-{number % 5}", want[f"file-{number % 5}"]))
+        processes.ends(lambda number=number: rig.write_synced(cairn.mnt + f"/file-{number % 5}", want[f"file-{number % 5}"]), LIMIT)
     cairn.lose_power()
     disk.disarm()
     cairn.mount(stage="64M")
     rig.check_files(cairn.mnt, want)
     disk.arm("view-log", "pwrite", errno.EIO, times=0, **VIEW_WRITES)
-    in_time(lambda: rig.write_synced(cairn.mnt + "/last", b"last"))
-    in_time(cairn.umount, 60)
+    processes.ends(lambda: rig.write_synced(cairn.mnt + "/last", b"last"), LIMIT)
+    processes.ends(cairn.umount, rig.PATIENCE * 60)
     disk.disarm()
     assert cairn.fsck().returncode == 0
     cairn.mount(stage="64M")
@@ -105,7 +87,6 @@ def test_killed_while_the_view_cannot_be_written(cairn, disk):
     rig.check_files(cairn.mnt, want)
 
 
-@pytest.mark.needs_mount
 @pytest.mark.parametrize("was_killed", [False, True])
 def test_trouble_of_the_disk_at_mount_is_told_as_that(cairn, disk, was_killed):
     """P9: EIO of NVMe at mount names the store's disk and not the stage; nothing is lost by it."""
@@ -137,7 +118,6 @@ def test_trouble_of_the_disk_at_mount_is_told_as_that(cairn, disk, was_killed):
     assert told >= 4
 
 
-@pytest.mark.needs_mount
 def test_a_run_that_the_disk_did_not_take(cairn, disk, directory):
     """P9: what was written is read back before it counts; published a moment later, when the disk takes it."""
     cairn.mount(remote=f"dir:{directory}/remote")
@@ -149,7 +129,6 @@ def test_a_run_that_the_disk_did_not_take(cairn, disk, directory):
     cairn.umount_whole()
 
 
-@pytest.mark.needs_mount
 @pytest.mark.parametrize("call", ["fallocate", "ftruncate"])
 def test_a_stage_that_is_shorter_than_was_said(cairn, disk, call):
     """P9: the files of the stage are mapped, and nothing is touched behind their ends: the mount is refused, and the next one is made."""

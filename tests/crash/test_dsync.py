@@ -58,12 +58,10 @@ def test_power_cuts_leave_whole_new_powers(cairn, rng, full, new_power, shift):
     """1 MiB that is written over and over: as it was before or after, if it came in one request; else the first request may be there
     without the second, and nothing else."""
     power = new_power(rig.GIB)
-    cairn.store = os.path.join(power.inner.mountpoint, "store")
-    cairn.mount()
-    fd = os.open(os.path.join(cairn.mnt, "file"), NEW)
-    rig.write_all(fd, bytes(MOST))
-    os.fsync(fd)
-    os.close(fd)
+    power.hold(cairn).mount()
+    with rig.opened(os.path.join(cairn.mnt, "file"), NEW) as fd:
+        rig.write_all(fd, bytes(MOST))
+        os.fsync(fd)
     clones = []
     with rig.child(write_again_and_again, cairn.mnt, shift):
         for _ in range(40 if full else 4):

@@ -9,11 +9,12 @@ import zlib
 import pytest
 
 import judge
+import processes
 import rig
+from processes import NOBODY
 
 pytestmark = pytest.mark.needs_mount
 
-NOBODY = 65534
 SLAB_PAYLOAD_OFFSET = 4096  # of a payload that was received into a slab
 OWNED = b"OWNED BY NOBODY!" * 8
 OWNED_AT = 700 * rig.KIB  # where in the content the forged records' payload lies
@@ -128,9 +129,7 @@ class Attack:
 
     def run(self):
         os.chdir(self.directory)  # what lies above it is root's
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        processes.become_nobody()
         self.fill_slabs(60)
         for number in range(24):
             self.rng.choice((self.write, self.write, self.name, self.xattr, self.symlink))(number)
@@ -158,8 +157,7 @@ def test_forged_records(cairn, rng, rounds):
             rig.write_file(cairn.mnt + "/secret", secret)
             os.chmod(cairn.mnt + "/secret", 0o600)
             cairn.wait()
-        directory = f"{cairn.mnt}/attack-{number}"
-        os.mkdir(directory)
+        directory = rig.mkdir(f"{cairn.mnt}/attack-{number}")
         os.chown(directory, NOBODY, NOBODY)
         rig.in_child(Attack(directory, Victim(cairn.mnt + "/secret", cairn.status()), rng).run)
         rng.random()  # the child's draws are its own

@@ -34,12 +34,9 @@ class Cycles:
         for number, picture in self.pictures.items():
             assert judge.snapshot(self.path(number)) == picture, f"cycle {number} changed afterwards"
 
-    def load(self, ready=20_000):
-        """Start the writers; they run when their log has some length."""
-        log = os.path.join(self.logs, f"log-{self.number}")
-        writers = history.Writers(self.path(self.number), log, self.rng.randrange(1 << 30), ranks=self.rng.choice((2, 3, 4)))
-        rig.poll(lambda: writers.mark() > ready, 30, "the writers to run")
-        return writers
+    def load(self):
+        log, seed = os.path.join(self.logs, f"log-{self.number}"), self.rng.randrange(1 << 30)
+        return history.writing(self.path(self.number), log, seed, ready=20_000, ranks=self.rng.choice((2, 3, 4)))
 
     def moment(self, writers):
         """Kill when the log has grown by a random amount: a moment that does not depend on speed."""
@@ -71,12 +68,9 @@ class Cycles:
         self.number += 1
         self.cairn.mount()
         self.check_old()
-        writers = self.load()
-        try:
+        with self.load() as writers:
             self.moment(writers)
             how = self.kill(writers)
-        finally:
-            writers.kill()
         self.recover()
         path = self.path(self.number)
         operations = judge.check_live(path, writers.log)
@@ -144,12 +138,9 @@ def test_view_deleted_after_kill(cairn, rng, directory, shm_directory):
     campaign = Cycles(cairn, rng, directory, shm_directory)
     campaign.number = 1
     cairn.mount()
-    writers = campaign.load()
-    try:
+    with campaign.load() as writers:
         campaign.moment(writers)
         campaign.kill(writers)
-    finally:
-        writers.kill()
     cairn.mount_anew()
     judge.check_live(campaign.path(1), writers.log)
     picture = judge.snapshot(campaign.path(1))
@@ -214,18 +205,15 @@ def test_a_stage_that_cannot_be_opened_is_left(cairn):
     cairn.kill9()
     (control,) = glob.glob(os.path.join(cairn.stage_dir, "*.ctl"))
     before = rig.read_file(control)
-    with open(control, "r+b") as file:
-        file.write(b"\0" * 8)
+    rig.patch(control, 0, b"\0" * 8)
     with pytest.raises(rig.MountError, match="it holds what had not come to NVMe"):
         cairn.mount()
     assert os.path.getsize(control) == len(before)
-    with open(control, "r+b") as file:
-        file.write(before[:8])
+    rig.patch(control, 0, before[:8])
     cairn.mount()
     assert rig.read_file(os.path.join(cairn.mnt, "file")) == b"content"
     cairn.kill9()
-    with open(control, "r+b") as file:
-        file.write(b"\0" * 8)
+    rig.patch(control, 0, b"\0" * 8)
     os.unlink(os.path.join(cairn.store, "session"))
     cairn.mount()
     assert os.listdir(cairn.mnt) in ([], ["file"])

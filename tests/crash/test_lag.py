@@ -6,6 +6,8 @@ import pytest
 
 import rig
 
+pytestmark = [pytest.mark.paced, pytest.mark.timeout(180)]
+
 SIZE = 24 * rig.MIB
 INTERVAL = 0.75  # a checkpoint of 24 MiB each 0.75 s: 32 MiB/s
 LIMIT = 16 * rig.MIB  # half of it: one checkpoint takes 1.5 s
@@ -29,8 +31,7 @@ class Saver:
         return rig.seeded_bytes(self.seed + number, SIZE)
 
     def save(self, number, data):
-        directory = os.path.join(self.cairn.mnt, f"step-{number}")
-        os.mkdir(directory)
+        directory = rig.mkdir(os.path.join(self.cairn.mnt, f"step-{number}"))
         rig.write_file(os.path.join(directory, "checkpoint"), data)
         rig.write_file(os.path.join(self.cairn.mnt, "latest"), str(number).encode())
         self.complete.append((rig.time.monotonic(), self.sequence("newest_seq")))
@@ -79,8 +80,6 @@ def judge(saver, report, name):
     return figures
 
 
-@pytest.mark.paced
-@pytest.mark.timeout(180)
 def test_lag(cairn, rng, report, full, sanitized):
     """P7: the newest complete checkpoint on NVMe is at most two cuts old (plus the interval between saves)."""
     cairn.mount(stage="256M", writeback_limit=LIMIT)
@@ -91,17 +90,13 @@ def test_lag(cairn, rng, report, full, sanitized):
         assert figures["largest_age_s"] <= BOUND
 
 
-@pytest.mark.paced
 @pytest.mark.needs_mount
-@pytest.mark.timeout(180)
 def test_lag_on_power_cut(request, mount_factory, power, directory, rng, full, report, sanitized):
     """P4, P7: the same, seen by cutting the power: every cut has a whole checkpoint, named by `latest`, and no older one than the daemon
     said before the cut; as test_lag's, its age is bounded, but where the machine stands still for a moment."""
     if sanitized:
         pytest.skip("skipped: measures time, which the sanitizers stretch")
-    cairn = mount_factory(directory, nvme="2G", stage="128M", request=request)
-    cairn.store = os.path.join(power.inner.mountpoint, "store")
-    cairn.mount(writeback_limit=LIMIT)
+    cairn = power.hold(mount_factory(directory, nvme="2G", stage="128M", request=request)).mount(writeback_limit=LIMIT)
     saver, cuts = Saver(cairn, rng.randrange(1 << 30)), []
     saver.run(40 if full else 14, lambda: cuts.append((len(saver.there()), rig.time.monotonic(), power.cut())))
     cairn.lose_power()

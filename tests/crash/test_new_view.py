@@ -11,7 +11,6 @@ import threading
 import pytest
 
 import faultdisk
-import remote as remotes
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -212,8 +211,8 @@ def expect_made_anew(mount, want):
     mount.umount_whole()
 
 
-def test_a_view_that_cannot_be_made_anew_without_the_remote_is_kept(on_remote, directory):
-    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")))
+def test_a_view_that_cannot_be_made_anew_without_the_remote_is_kept(on_remote):
+    node = on_remote()
     want = fill(node)
     node.mount(stage="64M")
     node.wait_remote()

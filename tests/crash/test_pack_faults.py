@@ -2,10 +2,10 @@
 """P3, P8: what fsync said is on NVMe is there, whatever reads and writes of new packs do meanwhile (faults by site: tests/faultdisk.py)."""
 import errno
 import os
-import threading
 
 import pytest
 
+import processes
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -68,13 +68,6 @@ def test_a_batch_that_is_read_wrongly_is_read_again(cairn, disk):
     check_after_power_loss(cairn, files)
 
 
-def in_time(function, seconds=30):
-    thread = threading.Thread(target=function, daemon=True)
-    thread.start()
-    thread.join(rig.PATIENCE * seconds)
-    assert not thread.is_alive(), "it hangs"
-
-
 @pytest.mark.parametrize("times", (1, 2, 5))
 def test_a_directory_whose_fsync_fails(cairn, disk, times):
     """P3, P9: an fsync that is tried again on the same directory says nothing of what the first one lost: another takes its place."""
@@ -84,7 +77,7 @@ def test_a_directory_whose_fsync_fails(cairn, disk, times):
     rig.write_synced(os.path.join(cairn.mnt, "file-0"), files["file-0"])
     rig.write_file(os.path.join(packs, "of-others"), b"left alone")
     with disk.fault("directory", "fsync", errno.EIO, times=times):
-        in_time(lambda: rig.write_synced(os.path.join(cairn.mnt, "file-1"), files["file-1"]))
+        processes.ends(lambda: rig.write_synced(os.path.join(cairn.mnt, "file-1"), files["file-1"]), rig.PATIENCE * 30)
         assert disk.fired() == times
     assert "a new directory with the same entries replaced it" in cairn.log() and not os.path.exists(packs + ".anew")
     for name in ("file-2", "file-3"):

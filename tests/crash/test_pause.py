@@ -472,8 +472,7 @@ def test_in_the_background(kept):
         assert status["mount"]["successor"]["kept"]
         daemon = status["pid"]
         holder = processes.parent_of(daemon)
-        with open(f"/proc/{holder}/comm") as file:
-            assert file.read() == "cairn-holder\n"
+        assert rig.read_text(f"/proc/{holder}/comm") == "cairn-holder\n"
         targets = {path.split(":")[0] for path in processes.open_files(holder)}
         assert targets <= {"/dev/null", "/dev/fuse", "anon_inode", "socket", os.path.join(kept.store, "lock")}, targets
         os.kill(daemon, signal.SIGKILL)

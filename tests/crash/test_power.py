@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Power loss (P3, P4): what is left is a prefix of the history that contains every returned fsync."""
-import contextlib
 import os
 
 import pytest
@@ -25,17 +24,13 @@ class Cuts:
         """Cut the power `count` times at random moments while everything runs."""
         log = os.path.join(self.logs, f"log-{number}")
         path = os.path.join(self.cairn.mnt, f"run-{number}")
-        writers = history.Writers(path, log, self.rng.randrange(1 << 30), pause=0.05, shard=1 << 20)
-        try:
-            rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
+        with history.writing(path, log, self.rng.randrange(1 << 30), pause=0.05, shard=1 << 20) as writers:
             for _ in range(count):
                 rig.time.sleep(self.rng.uniform(0.05, 1.2))
                 mark = writers.mark()
                 clone = self.power.cut()
                 self.clones.append((clone, mark, writers.mark()))
-        finally:
             self.cairn.kill9()
-            writers.kill()
         return log
 
     def prepare(self, mount):
@@ -47,7 +42,7 @@ class Cuts:
         return [self.judge_one(number, log, *clone) for clone in self.clones]
 
     def judge_one(self, number, log, clone, mark, end_mark):
-        with self.power.cut_mounted(clone) as loop, contextlib.closing(mount_on(self.cairn, loop)) as mount:
+        with self.power.store_of_cut(self.cairn, clone) as mount:
             self.prepare(mount)
             mount.mount()
             path = os.path.join(mount.mnt, f"run-{number}")
@@ -61,27 +56,9 @@ class Cuts:
             return result
 
 
-def mount_on(cairn, loop):
-    """The store of a clone, with the same options and an empty stage directory."""
-    root = os.path.join(cairn.root, os.path.basename(loop.mountpoint))
-    os.makedirs(root, exist_ok=True)
-    mount = cairn.make(root, store=os.path.join(loop.mountpoint, "store"))
-    if cairn.plain:
-        mount.mnt = os.path.join(loop.mountpoint, "mnt")
-    else:
-        mount.options = cairn.options
-    return mount
-
-
 @pytest.fixture
-def cairn_on_image(request, power, mount_factory, directory, plain):
-    mount = mount_factory(directory, nvme="2G")
-    mount.store = os.path.join(power.inner.mountpoint, "store")
-    os.makedirs(mount.store)
-    if plain:
-        mount.mnt = os.path.join(power.inner.mountpoint, "mnt")
-    request.addfinalizer(mount.close)
-    return mount
+def cairn_on_image(request, power, mount_factory, directory):
+    return power.hold(mount_factory(directory, nvme="2G", request=request))
 
 
 @pytest.mark.timeout(180)
@@ -110,11 +87,10 @@ def test_fsync_then_cut(power, cairn_on_image, rng):
     """P3: a file and a directory's names are on NVMe when the call returns. (syncfs never reaches a FUSE daemon.)"""
     cairn = cairn_on_image.mount()
     one, two, three = (rig.seeded_bytes(rng.random(), size) for size in (100, 5 * rig.MIB, 70_000))
-    fd = os.open(os.path.join(cairn.mnt, "small"), os.O_RDWR | os.O_CREAT, 0o600)
-    rig.write_all(fd, one)
-    os.fsync(fd)
-    first = power.cut()
-    os.close(fd)
+    with rig.opened(os.path.join(cairn.mnt, "small"), os.O_RDWR | os.O_CREAT, 0o600) as fd:
+        rig.write_all(fd, one)
+        os.fsync(fd)
+        first = power.cut()
     os.mkdir(os.path.join(cairn.mnt, "directory"))
     rig.write_file(os.path.join(cairn.mnt, "directory", "large"), two)
     rig.sync(os.path.join(cairn.mnt, "directory"))
@@ -129,7 +105,7 @@ def test_fsync_then_cut(power, cairn_on_image, rng):
 
 
 def expect(power, cairn, clone, files):
-    with power.cut_mounted(clone) as loop, contextlib.closing(mount_on(cairn, loop)) as mount:
+    with power.store_of_cut(cairn, clone) as mount:
         mount.mount()
         rig.check_files(mount.mnt, files)
         mount.umount_whole()

@@ -10,6 +10,8 @@ import pytest
 
 import rig
 
+pytestmark = pytest.mark.needs_mount
+
 FIBMAP, FIGETBSZ = 1, 2
 MANY = 3000  # files: a run that is longer than what a put reads at once
 
@@ -45,7 +47,6 @@ def refused(mount, **options):
     return text
 
 
-@pytest.mark.needs_mount
 def test_a_bad_sector_below_a_run(new_disk, mount_factory, request, directory):
     """A sector of a real disk that gives EIO: the mount says so, or has the run from the remote and goes on."""
     below = new_disk(size=rig.GIB // 2)
@@ -69,7 +70,6 @@ def test_a_bad_sector_below_a_run(new_disk, mount_factory, request, directory):
     assert mount.fsck().returncode == 0
 
 
-@pytest.mark.needs_mount
 def test_runs_that_cannot_be_fetched_or_stored(cairn, disk, directory):
     """A store of the remote's state is refused with the disk's error while it lasts; a run is uploaded when it can be read."""
     remote = f"dir:{directory}/remote"

@@ -22,10 +22,9 @@ def tensor(number):
 
 def write_tensor(path, number):
     """As a library does that knows only the path."""
-    fd = os.open(path, os.O_RDWR)
-    os.lseek(fd, number * TENSOR, os.SEEK_SET)
-    rig.write_all(fd, tensor(number))
-    os.close(fd)
+    with rig.opened(path, os.O_RDWR) as fd:
+        os.lseek(fd, number * TENSOR, os.SEEK_SET)
+        rig.write_all(fd, tensor(number))
 
 
 def info(cairn, path):
@@ -47,11 +46,10 @@ def test_closes_beside_a_writer_cost_one_version(cairn):
     """One that has the file open, and 1,000 that open, seek, write and close."""
     cairn.mount(writeback_delay="60s")
     path = os.path.join(cairn.mnt, "file")
-    fd = os.open(path, NEW)
-    for number in range(1000):
-        write_tensor(path, number)
-    expect_tensors(path, 1000)
-    os.close(fd)
+    with rig.opened(path, NEW) as fd:
+        for number in range(1000):
+            write_tensor(path, number)
+        expect_tensors(path, 1000)
     cairn.wait()
     assert info(cairn, path)["version"] == 1
     cairn.remount()
@@ -186,8 +184,7 @@ def save(mnt, name, progress):
 def test_power_cuts_between_closes(cairn, rng, full, new_power):
     """P4, on disks that lose what was not flushed: as many tensors as there are markers, and as many markers as were synced."""
     power = new_power(rig.GIB)
-    cairn.store = os.path.join(power.inner.mountpoint, "store")
-    cairn.mount(writeback_delay="1s")
+    power.hold(cairn).mount(writeback_delay="1s")
     savers = {f"file-{number}": Progress() for number in range(3)}
     clones = []
     with contextlib.ExitStack() as processes:

@@ -73,11 +73,10 @@ def write_stream(directory, total, seed):
     block = bytearray(rig.seeded_bytes(seed, 16 * rig.MIB))
     begin, waited = rig.time.monotonic(), processes.waited_for_cpu()
     for number in range(total // FILE):
-        fd = os.open(os.path.join(directory, f"file-{number}"), os.O_WRONLY | os.O_CREAT, 0o644)
-        for part in range(4):
-            refresh(block, number * 4 + part)
-            rig.write_all(fd, block)
-        os.close(fd)
+        with rig.opened(os.path.join(directory, f"file-{number}"), os.O_WRONLY | os.O_CREAT, 0o644) as fd:
+            for part in range(4):
+                refresh(block, number * 4 + part)
+                rig.write_all(fd, block)
     return rig.time.monotonic() - begin - (processes.waited_for_cpu() - waited)
 
 
@@ -142,8 +141,7 @@ def drain_rate(cairn, turn):
     """Bytes a second that writeback carries with no limit, while nothing is written: half the stage, three times."""
     seconds, carried = 0.0, 0
     for number in range(3):
-        directory = os.path.join(cairn.mnt, f"alone-{turn}-{number}")
-        os.mkdir(directory)
+        directory = rig.mkdir(os.path.join(cairn.mnt, f"alone-{turn}-{number}"))
         write_stream(directory, FILE, f"alone {turn} {number}")
         before, begin = written(cairn), rig.time.monotonic()
         cairn.wait()
@@ -198,23 +196,15 @@ def test_many_writers_are_served_in_turn(cairn, rng, sanitized):
     begin = rig.time.monotonic()
 
     def write(number):
-        fd = os.open(os.path.join(cairn.mnt, f"w{number}"), os.O_WRONLY | os.O_CREAT, 0o644)
-        for part in range(6):
-            rig.write_all(fd, rig.seeded_bytes(100 * number + part, 4 * rig.MIB))
-        os.close(fd)
+        with rig.opened(os.path.join(cairn.mnt, f"w{number}"), os.O_WRONLY | os.O_CREAT, 0o644) as fd:
+            for part in range(6):
+                rig.write_all(fd, rig.seeded_bytes(100 * number + part, 4 * rig.MIB))
         return 0
 
     ends = []
     pids = {}
     for number in range(8):
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                code = write(number)
-            finally:
-                os._exit(code)
-        pids[pid] = number
+        pids[rig.fork(write, number)] = number
     for _ in range(8):
         pid, status = os.wait()
         assert status == 0, f"writer {pids[pid]}"

@@ -6,8 +6,6 @@ import glob
 import os
 import re
 import shutil
-import signal
-import socket
 import stat
 import subprocess
 import urllib.error
@@ -15,12 +13,11 @@ import urllib.request
 
 import pytest
 
+import processes
 import rig
+from processes import NOBODY
 
 pytestmark = pytest.mark.needs_mount
-
-NOBODY = 65534
-
 
 @pytest.fixture
 def shared(cairn):
@@ -35,9 +32,7 @@ def own_directory(mount):
 
 def as_nobody(function, *args):
     def run():
-        os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        processes.become_nobody()
         return function(*args)
 
     return rig.in_child(run)
@@ -49,6 +44,21 @@ def write(mount, name, data=b"content"):
 
 def read(mount, name):
     return rig.read_file(os.path.join(mount.mnt, name))
+
+
+def control_file(mount):
+    (found,) = glob.glob(own_directory(mount) + "/*.ctl") or glob.glob(mount.stage_dir + "/*.ctl")
+    return found
+
+
+def leave_staged(mount, contents, durable=False):
+    """The daemon dies when it has written these, which are in the stage alone; `durable` before them is on NVMe. The stage's control file."""
+    mount.mount(writeback_delay="1h")
+    if durable:
+        mount.write("durable", b"content", "nvme")
+    rig.write_files(mount.mnt, contents)
+    mount.kill9()
+    return control_file(mount)
 
 
 # --- names in a shared directory -----------------------------------------------------------------------------------------------
@@ -93,10 +103,7 @@ def test_a_name_that_another_user_took(shared, kind):
 
 def test_a_stage_of_another_user_is_named_as_such(cairn):
     """What lies where the last session had its stage is another's: the message says whose it is, and not that it holds our data."""
-    cairn.mount(writeback_delay="1h")
-    write(cairn, "file")
-    cairn.kill9()
-    (control,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    control = leave_staged(cairn, {"file": b"content"})
     os.chown(control, NOBODY, NOBODY)
     with pytest.raises(rig.MountError, match=f"belongs to user {NOBODY}, not to you"):
         cairn.mount()
@@ -111,10 +118,7 @@ def test_a_stage_of_another_user_is_named_as_such(cairn):
 
 def test_after_a_boot_no_file_there_is_the_stage(cairn):
     """Whoever makes a file under the old name after a boot keeps nobody from mounting."""
-    cairn.mount(writeback_delay="1h")
-    write(cairn, "durable")
-    cairn.wait()
-    cairn.kill9()
+    leave_staged(cairn, {}, durable=True)
     session = cairn.store + "/session"
     text = rig.read_file(session).decode()
     control = text.splitlines()[0]
@@ -164,10 +168,7 @@ def test_a_start_that_failed_leaves_no_stage(cairn):
 
 def test_a_stage_that_was_given_up_is_told(cairn):
     """Who removes STORE/session goes on without the stage; it stays where it is, and the log says where."""
-    cairn.mount(writeback_delay="1h")
-    write(cairn, "file")
-    cairn.kill9()
-    (control,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    control = leave_staged(cairn, {"file": b"content"})
     os.unlink(cairn.store + "/session")
     cairn.mount()
     assert f"{control} and its .slabs" in cairn.log()
@@ -176,13 +177,8 @@ def test_a_stage_that_was_given_up_is_told(cairn):
 
 def test_what_is_only_staged_is_told(cairn, rng):
     """fsck and status of a store whose daemon died say that the stage has what the store has not; of one that ended, nothing."""
-    cairn.mount(writeback_delay="1h")
-    write(cairn, "durable")
-    cairn.wait()
-    write(cairn, "large", rig.seeded_bytes(rng.random(), 3 * rig.MIB))
-    write(cairn, "small", b"x" * 5000)
-    cairn.kill9()
-    (control,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    contents = {"large": rig.seeded_bytes(rng.random(), 3 * rig.MIB), "small": b"x" * 5000}
+    control = leave_staged(cairn, contents, durable=True)
     done = cairn.fsck()
     assert done.returncode == 0, done.stdout
     told = re.search(r"up to (\d+) bytes that were written, .* are staged in (\S+) and not in the store yet", done.stdout)
@@ -196,10 +192,7 @@ def test_what_is_only_staged_is_told(cairn, rng):
 
 def test_slabs_without_their_control_file_are_told(cairn):
     """They may hold what was acknowledged, and nobody can read them: each start says where they are, and none removes them."""
-    cairn.mount(writeback_delay="1h")
-    write(cairn, "file")
-    cairn.kill9()
-    (control,) = glob.glob(cairn.stage_dir + "/cairn-*.ctl")
+    control = leave_staged(cairn, {"file": b"content"})
     slabs = control[:-4] + ".slabs"
     os.unlink(control)
     for _ in range(2):
@@ -220,16 +213,10 @@ def health(port):
         return error.code, error.read().decode()
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @pytest.mark.parametrize("which", ["*", "*.slabs"])
 def test_removed_stage_files_are_noticed(cairn, rng, which):
     """P2 where it ends: what is staged goes to NVMe at once, whatever the delay says, and status, log and stderr say so."""
-    port = free_port()
+    port = processes.free_port()
     cairn.mount(writeback_delay="1h", metrics=f"127.0.0.1:{port}")
     before, after = rig.seeded_bytes(rng.random(), 4 * rig.MIB), rig.seeded_bytes(rng.random(), 8 * rig.MIB)
     write(cairn, "before", before)
@@ -277,54 +264,54 @@ def files(rng, count=20):
     return {f"file-{i}": rig.seeded_bytes(rng.random(), rng.choice((10, 5000, 300_000, rig.MIB))) for i in range(count)}
 
 
-def write_all(mount, contents):
-    for name, data in contents.items():
-        write(mount, name, data)
-
-
 def read_all(mount):
     return {name: read(mount, name) for name in os.listdir(mount.mnt)}
 
 
-def test_copy_of_an_unmounted_store_beside_it(cairn, copy_of, rng):
-    """P2: both have stages of their own and lose nothing when their daemons die; the second one is told."""
-    cairn.mount()
-    common = files(rng, 3)
-    write_all(cairn, common)
-    cairn.umount()
-    copy = copy_of(cairn)
-    cairn.mount(writeback_delay="1h")
-    copy.mount(writeback_delay="1h")
-    assert re.search(f"has the id of {cairn.store}, which pid {cairn.proc.pid} has mounted", copy.log())
-    assert f"cairn adopt --new-id {copy.store}" in copy.log()
+def go_on_beside(cairn, copy, common, rng):
+    """Both write, their daemons die, and each has what it wrote beside `common`. Returns what the copy has more."""
     mine, other = files(rng), files(rng)
-    write_all(cairn, mine)
-    write_all(copy, other)
+    rig.write_files(cairn.mnt, mine)
+    rig.write_files(copy.mnt, other)
     for mount in (cairn, copy):
         mount.kill9()
     for mount, contents in ((copy, other), (cairn, mine)):
         mount.mount()
         assert read_all(mount) == {**common, **contents}
         mount.umount_whole()
+    return other
+
+
+def test_copy_of_an_unmounted_store_beside_it(cairn, copy_of, rng):
+    """P2: both have stages of their own and lose nothing when their daemons die; the second one is told."""
+    cairn.mount()
+    common = files(rng, 3)
+    rig.write_files(cairn.mnt, common)
+    cairn.umount()
+    copy = copy_of(cairn)
+    cairn.mount(writeback_delay="1h")
+    copy.mount(writeback_delay="1h")
+    assert re.search(f"has the id of {cairn.store}, which pid {cairn.proc.pid} has mounted", copy.log())
+    assert f"cairn adopt --new-id {copy.store}" in copy.log()
+    go_on_beside(cairn, copy, common, rng)
 
 
 def test_copy_of_a_mounted_store(cairn, copy_of, rng):
     """A copy that was taken while the store was mounted does not get its stage: refused, with path and pid; with ro it may be looked at."""
     cairn.mount(writeback_delay="1h")
     durable, staged, later = {"durable": b"durable"}, files(rng), {"later": b"later"}
-    write_all(cairn, durable)
+    rig.write_files(cairn.mnt, durable)
     cairn.wait()
-    write_all(cairn, staged)
-    os.kill(cairn.proc.pid, signal.SIGSTOP)
-    copy = copy_of(cairn)
-    os.kill(cairn.proc.pid, signal.SIGCONT)
+    rig.write_files(cairn.mnt, staged)
+    with cairn.paused():
+        copy = copy_of(cairn)
     with pytest.raises(rig.MountError, match=f"is a copy of {cairn.store}, which pid {cairn.proc.pid} has mounted.*adopt --new-id"):
         copy.mount()
     copy.mount(ro=True)
     assert read_all(copy) == durable
     copy.umount()
     assert read_all(cairn) == {**durable, **staged}
-    write_all(cairn, later)
+    rig.write_files(cairn.mnt, later)
     cairn.crash()
     assert read_all(cairn) == {**durable, **staged, **later}
     cairn.umount_whole()
@@ -332,10 +319,7 @@ def test_copy_of_a_mounted_store(cairn, copy_of, rng):
 
 def test_copy_of_a_store_whose_daemon_died(cairn, copy_of, rng):
     """The stage that was left is the original's, whichever is mounted first; a store that was moved is no copy."""
-    cairn.mount(writeback_delay="1h")
-    staged = files(rng)
-    write_all(cairn, staged)
-    cairn.kill9()
+    leave_staged(cairn, staged := files(rng))
     copy = copy_of(cairn)
     with pytest.raises(rig.MountError, match=f"is a copy of {cairn.store}, whose stage in .* was left"):
         copy.mount()
@@ -349,12 +333,7 @@ def test_copy_of_a_store_whose_daemon_died(cairn, copy_of, rng):
 
 def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, directory):
     """`mv STORE ELSEWHERE; cp -a ELSEWHERE STORE` after a kill: the stage is that directory's, not that path's."""
-    cairn.mount(writeback_delay="1h")
-    write(cairn, "durable")
-    cairn.wait()
-    staged = files(rng)
-    write_all(cairn, staged)
-    cairn.kill9()
+    leave_staged(cairn, staged := files(rng), durable=True)
     path, elsewhere = cairn.store, directory + "/elsewhere"
     os.rename(path, elsewhere)
     subprocess.run(["cp", "-a", elsewhere, path], check=True)
@@ -371,16 +350,17 @@ def test_copy_in_the_place_of_its_original(request, cairn, mount_factory, rng, d
     cairn.umount_whole()
 
 
+def put_copy_in_its_place(mount, directory):
+    subprocess.run(["cp", "-a", mount.store, directory + "/copy"], check=True)
+    shutil.rmtree(mount.store)
+    os.rename(directory + "/copy", mount.store)
+
+
 def test_copy_in_the_place_of_a_store_that_is_gone(cairn, rng, directory):
     """The way out that the refusal tells: under another path the copy goes on with the stage. And the path alone counts where no daemon
     noted the directory."""
-    cairn.mount(writeback_delay="1h")
-    staged = files(rng)
-    write_all(cairn, staged)
-    cairn.kill9()
-    subprocess.run(["cp", "-a", cairn.store, directory + "/copy"], check=True)
-    shutil.rmtree(cairn.store)
-    os.rename(directory + "/copy", cairn.store)
+    leave_staged(cairn, staged := files(rng))
+    put_copy_in_its_place(cairn, directory)
     with pytest.raises(rig.MountError, match="mount this one under another path"):
         cairn.mount()
     os.rename(cairn.store, cairn.store + "-here")
@@ -389,13 +369,8 @@ def test_copy_in_the_place_of_a_store_that_is_gone(cairn, rng, directory):
     assert read_all(cairn) == staged
     write(cairn, "more")
     cairn.kill9()
-    subprocess.run(["cp", "-a", cairn.store, directory + "/copy"], check=True)
-    shutil.rmtree(cairn.store)
-    os.rename(directory + "/copy", cairn.store)
-    (header,) = glob.glob(own_directory(cairn) + "/*.ctl") or glob.glob(cairn.stage_dir + "/*.ctl")
-    with open(header, "r+b") as file:  # as a daemon of before this was noted leaves it
-        file.seek(216)
-        file.write(bytes(40))
+    put_copy_in_its_place(cairn, directory)
+    rig.patch(control_file(cairn), 216, bytes(40))  # as a daemon of before this was noted leaves it
     cairn.mount()
     assert read_all(cairn) == {**staged, "more": b"content"}
     cairn.umount()
@@ -412,9 +387,8 @@ def test_older_copy_in_the_place_of_the_store(cairn, directory, rng):
     write(cairn, "first")
     cairn.wait()
     old = directory + "/old"
-    os.kill(cairn.proc.pid, signal.SIGSTOP)
-    subprocess.run(["cp", "-a", cairn.store, old], check=True)
-    os.kill(cairn.proc.pid, signal.SIGCONT)
+    with cairn.paused():
+        subprocess.run(["cp", "-a", cairn.store, old], check=True)
     write(cairn, "second")
     cairn.wait()
     write(cairn, "third")
@@ -438,7 +412,7 @@ def test_a_copy_becomes_a_store_of_its_own(cairn, copy_of, rng):
     """With a new id both go on beside each other; journal and packs of before are read by the copy, with and without a view."""
     cairn.mount()
     common = files(rng, 6)
-    write_all(cairn, common)
+    rig.write_files(cairn.mnt, common)
     cairn.umount()
     copy = copy_of(cairn)
     cairn.mount(writeback_delay="1h")
@@ -449,15 +423,7 @@ def test_a_copy_becomes_a_store_of_its_own(cairn, copy_of, rng):
     assert copy.fsck().returncode == 0
     copy.mount_anew(writeback_delay="1h")
     assert copy.status()["store_id"] in done.stdout and "one is a copy" not in copy.log()
-    mine, other = files(rng), files(rng)
-    write_all(cairn, mine)
-    write_all(copy, other)
-    for mount in (cairn, copy):
-        mount.kill9()
-    for mount, contents in ((copy, other), (cairn, mine)):
-        mount.mount()
-        assert read_all(mount) == {**common, **contents}
-        mount.umount_whole()
+    other = go_on_beside(cairn, copy, common, rng)
     assert adopt(copy).returncode == 0  # once more
     copy.mount_anew()
     assert read_all(copy) == {**common, **other}
@@ -466,12 +432,7 @@ def test_a_copy_becomes_a_store_of_its_own(cairn, copy_of, rng):
 
 def test_adopt_and_a_stage_that_was_left(cairn, copy_of, rng):
     """Of the original it stays where it is; the store whose it is keeps its id until it was mounted."""
-    cairn.mount(writeback_delay="1h")
-    write(cairn, "durable")
-    cairn.wait()
-    staged = files(rng, 3)
-    write_all(cairn, staged)
-    cairn.kill9()
+    leave_staged(cairn, staged := files(rng, 3), durable=True)
     copy = copy_of(cairn)
     done = adopt(cairn)
     assert done.returncode == 1 and "mount and unmount it first" in done.stderr
@@ -488,11 +449,7 @@ def test_adopt_and_a_stage_that_was_left(cairn, copy_of, rng):
 
 def test_a_stage_of_ones_own_that_somebody_has_locked(cairn, rng):
     """It is not another's for that: what it holds is kept, by adopt and by a mount that only reads."""
-    cairn.mount(writeback_delay="1h")
-    staged = files(rng, 3)
-    write_all(cairn, staged)
-    cairn.kill9()
-    (control,) = glob.glob(cairn.stage_dir + "/*.ctl")
+    control = leave_staged(cairn, staged := files(rng, 3))
     with rig.locked(control):  # as a daemon has it that does not quite end, and for a moment a search for stages that were left
         done = adopt(cairn)
         assert done.returncode == 1 and "mount and unmount it first" in done.stderr
@@ -510,7 +467,7 @@ def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, directory, rng):
     remote = f"dir:{directory}/remote"
     cairn.mount(remote=remote)
     first, second = files(rng, 3), files(rng, 3)
-    write_all(cairn, first)
+    rig.write_files(cairn.mnt, first)
     cairn.wait(level="remote")
     cairn.umount()
     copy = copy_of(cairn)
@@ -520,7 +477,7 @@ def test_a_copy_and_the_remote_of_its_original(cairn, copy_of, directory, rng):
     assert adopt(copy).returncode == 0
     with pytest.raises(rig.MountError, match="is in use by"):
         copy.mount(remote=remote)
-    write_all(cairn, second)
+    rig.write_files(cairn.mnt, second)
     cairn.wait(level="remote")
     assert cairn.status()["remote"]["state"] in ("idle", "uploading")
     cairn.umount()

@@ -11,6 +11,7 @@ import tempfile
 
 import pytest
 
+import faultdisk
 import remote as remotes
 import rig
 import successor
@@ -143,7 +144,7 @@ class Work:
 @pytest.fixture
 def begin(request, mount_factory, directory, sanitized):
     """begin(): a store with a history, in the remote, not mounted; its daemon may meet damage."""
-    build = viewfault.build_of(request.config, sanitized)
+    build = faultdisk.build_of(request.config, sanitized)
 
     def make(**options):
         root = tempfile.mkdtemp(prefix="node-", dir=directory)

@@ -10,7 +10,7 @@ import pytest
 
 import rig
 
-pytestmark = pytest.mark.needs_mount
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(150)]
 RUNS, RACES = 9000, 1000  # with --full; else a tenth
 DELAYS = ("1ms", "30s")
 
@@ -60,50 +60,36 @@ class Program:
         return told
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("delay", DELAYS)
 def test_same_as_ext4_in_any_order(cairn, ext4, program, seed, full, delay):
     """Each call, and every file after a kill or a remount, as on ext4; one call at a time, by several threads."""
     count = RUNS // len(DELAYS) // (1 if full else 10)
-    cairn.mount(writeback_delay=delay, stage="256M")
-
-    def kill():
-        cairn.crash(writeback_delay=delay, stage="256M")
-
-    def remount():
-        cairn.remount(writeback_delay=delay, stage="256M")
-
+    cairn.options.update(writeback_delay=delay, stage="256M")
+    cairn.mount()
     urge = "urge" if delay == "1ms" else "rest"
-    Program(program, "script", seed, 0, count, urge, cairn.mnt, ext4).run(kill=kill, remount=remount)
+    Program(program, "script", seed, 0, count, urge, cairn.mnt, ext4).run(kill=cairn.crash, remount=cairn.remount)
     cairn.umount_whole()
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("delay", DELAYS)
 def test_races_leave_what_some_order_leaves(cairn, ext4, program, seed, full, delay):
     """Threads that write slots and truncate at once, also while the daemon dies: nothing that was acknowledged is lost to anything but
     a truncation that may have come later."""
     chance = random.Random(f"{seed} {delay}")
     count = RACES // len(DELAYS) // (1 if full else 10)
-    cairn.mount(writeback_delay=delay, stage="256M")
+    cairn.options.update(writeback_delay=delay, stage="256M")
+    cairn.mount()
 
     def dying():
         rig.time.sleep(chance.uniform(0.0, 0.03))
         cairn.kill9()
         return False  # it goes on by itself
 
-    def mount():
-        cairn.mount(writeback_delay=delay, stage="256M")
-
-    def remount():
-        cairn.remount(writeback_delay=delay, stage="256M")
-
     urge = "urge" if delay == "1ms" else "rest"
-    Program(program, "race", seed, 0, count, urge, cairn.mnt, ext4).run(dying=dying, dead=mount, remount=remount)
+    Program(program, "race", seed, 0, count, urge, cairn.mnt, ext4).run(dying=dying, dead=cairn.mount, remount=cairn.remount)
     cairn.umount_whole()
 
 
-@pytest.mark.timeout(150)
 def test_what_a_library_loses_by_its_own_race(ext4, program, report, mnt):
     """DataStates-LLM hands tensors to a thread and then opens the file with O_TRUNC: each that is lost was written before that had
     returned, on the mount as on ext4, which loses them when the open comes late."""

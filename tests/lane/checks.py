@@ -7,8 +7,7 @@ from library import LaneError
 
 
 def read(path):
-    with open(path, "rb") as file:
-        return file.read()
+    return rig.read_file(path)
 
 
 def data_of(seed, size):

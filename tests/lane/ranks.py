@@ -3,10 +3,10 @@
 import contextlib
 import json
 import os
-import socket
 import time
 
 import rig
+from processes import free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANK = """
@@ -20,12 +20,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return str(sock.getsockname()[1])
-
-
 class Job:
     """Two ranks of a script, as cairnfs.run has them with CAIRN_LAZY=1."""
 
@@ -36,8 +30,8 @@ class Job:
     @contextlib.contextmanager
     def start(self, rank, port, script, *arguments, **environment):
         """The process of a rank, which has ended when the context has."""
-        own = {**self.environment, "RANK": str(rank), "MASTER_PORT": port, **environment}
-        process = self.python.start(RANK, [script, self.mnt, *arguments], own)
+        own = {**self.environment, "RANK": str(rank), "MASTER_PORT": str(port), **environment}
+        process = self.python.start(RANK, [script, self.mnt, *map(str, arguments)], own)
         try:
             yield process
         finally:

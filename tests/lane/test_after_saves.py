@@ -4,7 +4,6 @@ call."""
 import errno
 import os
 import shutil
-import subprocess
 import sys
 import time
 
@@ -45,8 +44,7 @@ def save(lane, path, parts):
         found.put(i * SIZE, data, key=key)
     found.commit()
     found.wait()
-    with open(path, "rb") as file:
-        assert file.read() == b"".join(part.raw for part in parts.values())
+    assert rig.read_file(path) == b"".join(part.raw for part in parts.values())
     return lane.stats().bytes_referenced - before
 
 
@@ -106,9 +104,8 @@ def test_a_wait_for_nvme_finds_what_was_renamed(cairn, directory, lane):
             save = lane.save({"x": 1}, path := os.path.join(place, "b.pt"))
             save.result()
             end(path)
-            with pytest.raises(OSError) as caught:
+            with rig.fails(number):
                 save.wait("nvme", timeout=60)
-            assert caught.value.errno == number
 
 
 def test_wait_for_all_covers_what_was_renamed(cairn, lane):
@@ -186,8 +183,7 @@ def test_a_stopped_daemon_keeps_no_wait(stall, lane):
 def test_a_relative_path_is_that_of_the_call(cairn, lane, directory, monkeypatch):
     """Also for a wait that begins when the program has gone to another directory."""
     cairn.mount(writeback_delay="1h")
-    run = os.path.join(cairn.mnt, "run")
-    os.mkdir(run)
+    run = rig.mkdir(os.path.join(cairn.mnt, "run"))
     monkeypatch.chdir(run)
     lane.save({"x": 1}, "x.pt").wait()
     monkeypatch.chdir(directory)
@@ -242,6 +238,4 @@ def test_below_directories_that_may_not_be_searched(request, programs, directory
     shutil.copy(library.path_in(os.path.abspath(request.config.getoption("--build"))), os.path.join(build, "src", "client"))
     command = [sys.executable, "-c", PLACES, os.path.dirname(os.path.abspath(__file__)), programs["PYTHONPATH"].split(os.pathsep)[0],
                build, below]
-    done = subprocess.run(command, env={**programs, "CAIRN_LIBRARY": library.path_in(build)}, capture_output=True, text=True,
-                          timeout=rig.PATIENCE * 60)
-    assert done.returncode == 0, done.stderr
+    rig.run(*command, env={**programs, "CAIRN_LIBRARY": library.path_in(build)}, timeout=rig.PATIENCE * 60)

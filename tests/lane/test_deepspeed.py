@@ -15,6 +15,8 @@ import rig
 from preloaded import Preloaded
 from training import needs
 
+pytestmark = pytest.mark.timeout(240)
+
 RANKS, STEPS, EVERY = 2, 12, 2
 PROGRAM = """
 import json, os, resource, sys, warnings
@@ -230,7 +232,6 @@ def tensors(value):
             yield from tensors(item)
 
 
-@pytest.mark.timeout(240)
 def test_killed_and_resumed(cairn, ranks, directory, rng, full):
     """kill -9 of the trainer, then of the daemon with it: the losses, and the last checkpoint, are those of a run that saves plainly."""
     cairn.mount(writeback_delay="100ms")
@@ -272,7 +273,6 @@ def check_end(path, report, plain):
         assert len(both) > 3 and all(torch.equal(*pair) for pair in both), name
 
 
-@pytest.mark.timeout(240)
 def test_latest_is_behind_all_ranks(ranks, directory, mnt):
     """Rank 1 has not its file yet: no `latest`. It cannot save: the older one stays, both go on and say so once. The next one is written,
     and what is loaded right behind its save is what was saved; at the end of the processes the last one is waited for."""
@@ -303,7 +303,6 @@ def test_latest_is_behind_all_ranks(ranks, directory, mnt):
     assert newest(path) == 5 and not os.path.exists(failed)
 
 
-@pytest.mark.timeout(240)
 def test_update_waits(stall, ranks, directory):
     """The state is copied while the daemon stands still: the update waits, and the files have the state at the call of
     save_checkpoint()."""

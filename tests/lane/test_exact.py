@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 
 import pytest
@@ -30,9 +29,7 @@ def test_the_file_is_the_clone_of_the_call(package, programs, library, directory
     found = ["quantized"] if importlib.util.find_spec("torchao") else []
     kinds = [*KINDS, *found, *(SLOW if full else [])]
     command = [sys.executable, os.path.join(HERE, "exact_rounds.py"), directory, str(seed), str(10_000 if full else 240), ",".join(kinds)]
-    done = subprocess.run(command, env={**programs, "LD_PRELOAD": library}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4000:]
-    counts = json.loads(done.stdout.splitlines()[-1])
+    counts = json.loads(rig.run(*command, env={**programs, "LD_PRELOAD": library}).splitlines()[-1])
     assert list(counts) == kinds
     assert all(held == rounds for rounds, held, *_ in counts.values()), counts
     rounds, _, exact, failed = map(sum, zip(*counts.values()))

@@ -8,7 +8,8 @@ import time
 import pytest
 
 import rig
-from ranks import free_port, lines_of, next_line
+from processes import free_port
+from ranks import lines_of, next_line
 
 pytestmark = pytest.mark.needs_mount
 

@@ -252,8 +252,7 @@ def test_paths_lead_where_open_leads(lane, where, monkeypatch):
 
 @on_both
 def test_directories_that_go_and_come_meanwhile(lane, where):
-    gone = os.path.join(where, "gone")
-    os.mkdir(gone)
+    gone = rig.mkdir(os.path.join(where, "gone"))
     save = lane.begin(os.path.join(gone, "f"), 1)
     os.rmdir(gone)
     save.commit()

@@ -15,6 +15,7 @@ import warnings
 import pytest
 import torch
 
+import processes
 import rig
 from training import Training, check_loaded
 
@@ -54,6 +55,13 @@ ROUTES = {
     "resize": lambda training: training.model.weight.data.resize_(3),
     "fork": fork,
 }
+
+
+def saved_once(stall, lane):
+    """A training that has saved its state: it, the path, and what is there."""
+    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
+    lane.save(training.state(), path).result()
+    return training, path, training.copy()
 
 
 @pytest.mark.timeout(300)
@@ -138,9 +146,7 @@ def test_an_eager_save_does_not_wait_for_lazy_ones(stall, lane, tmp_path):
 
 def test_change_without_a_fence(stall, lane):
     """A tensor that is changed in place during its copy: the save fails with a clear error, and the older version stays."""
-    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
-    lane.save(training.state(), path).result()
-    before = training.copy()
+    training, path, before = saved_once(stall, lane)
     training.step()
     save = stall.save(lane, training.state(), path)
     with torch.no_grad():
@@ -312,9 +318,7 @@ def test_max_block(stall, lane):
 
 def test_a_stopped_daemon_keeps_no_call(stall, lane):
     """Nor does a save that begins while the daemon stands still: it fails, the training goes on, and the next one is whole."""
-    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
-    lane.save(training.state(), path).result()
-    before = training.copy()
+    training, path, before = saved_once(stall, lane)
     stall.stop()
     calls = (lambda: lane.save(training.state(), path, max_block=0.2), lambda: lane.save({"x": 1}, path, max_block=0.2), lambda: lane.marker(path, "x", after=(), max_block=0.2))
     for call in calls:
@@ -351,9 +355,7 @@ def test_errors_are_raised_where_asked_for(stall, lane):
 
 def test_daemon_dies(stall, lane):
     """The save fails and says why, the training goes on; behind a new daemon the next save is whole."""
-    training, path = Training(), os.path.join(stall.mount.mnt, "state.pt")
-    lane.save(training.state(), path).result()
-    before = training.copy()
+    training, path, before = saved_once(stall, lane)
     training.step()
     save = stall.save(lane, training.state(), path)
     stall.mount.kill9()
@@ -402,11 +404,7 @@ def test_threads_and_one_path(lane, directory):
             lane.save({"x": torch.full((50_000,), number), "turn": turn}, shared)
             lane.save({**training.state(), "x": torch.full((50_000,), number)}, own)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    processes.in_threads(work, range(4))
     lane.wait()
     assert len(os.listdir(directory)) == 33
     for number in range(4):

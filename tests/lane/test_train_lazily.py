@@ -40,8 +40,7 @@ def latest(path):
     """The step that `latest` names; 0: none yet."""
     if not os.path.exists(os.path.join(path, "latest")):
         return 0
-    with open(os.path.join(path, "latest")) as file:
-        return int(file.read().removeprefix("step-"))
+    return int(rig.read_text(os.path.join(path, "latest")).removeprefix("step-"))
 
 
 def newest(path):
@@ -105,5 +104,4 @@ def test_daemon_dies_and_another_goes_on(kept, directory, reference):
         told = rig.read_file(errors.name).decode()
     assert code == 0 and "failed" not in told, told
     assert kept.successor()["deaths"] == 3
-    with open(report) as file:
-        check_end(json.load(file), reference, path)
+    check_end(json.loads(rig.read_text(report)), reference, path)

@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import rig
-from ranks import free_port
+from processes import free_port
 from training import Training, needs
 
 pytestmark = pytest.mark.needs_mount

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from test_layers import COMPONENTS, SRC, component_of, sources
+from test_layers import COMPONENTS, SRC, component_of, plant, sources
 
 # Files of the largest circle of a component, as it is: it may become smaller. A component that is not named has none.
 LARGEST = {"client": 2, "commit": 2, "fetch": 5, "fs": 2, "fuse": 3, "overlay": 2, "remote": 2, "stage": 2, "store": 4, "tier": 2,
@@ -90,17 +90,13 @@ def test_circles():
 
 @pytest.fixture
 def planted(tmp_path):
-    for name, text in {
+    return plant(tmp_path, {
         "base/low.c": "int low(void)\n{\n    return high(); /* third() */\n}\n",
         "fs/high.c": "int high(void)\n{\n    return second();\n}\n",
         "fs/second.c": "static int own(void)\n{\n    return 1;\n}\nint second(void)\n{\n    return third(own());\n}\n",
         "fs/third.c": "int third(int x)\n{\n    return x ? high() : 0;\n}\n",
         "fs/alone.c": "int alone(void)\n{\n    return high();\n}\n",
-    }.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    return str(tmp_path)
+    })
 
 
 def test_lint_finds_what_is_planted(planted):

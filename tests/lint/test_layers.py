@@ -164,9 +164,18 @@ def test_lengths():
     assert [problem for top in ("src", "include", "python", "tests", "bench") for problem in length_problems(os.path.join(ROOT, top))] == []
 
 
+def plant(directory, files):
+    """A tree with these files."""
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    return str(directory)
+
+
 @pytest.fixture
 def planted(tmp_path):
-    for name, text in {
+    return plant(tmp_path, {
         "base/a.c": '#include "fs/x.h"\n#include <lz4.h>\n',
         "fs/x.h": '#include "base/b.h"\n#include <stdio.h>\n',
         "base/b.h": "int b;\n",
@@ -183,11 +192,7 @@ def planted(tmp_path):
         "fuse/f.c": '#include "commit/part.h"\n#include "commit/shared.h"\n',
         "fuse/long.c": "int f(void)\n{\n" + "    x();\n" * 69 + "}\nint g(void) {\n" + "    x();\n" * 68 + "}\n",
         "fuse/huge.c": "int x;\n" * 601,
-    }.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    return str(tmp_path)
+    })
 
 
 def test_lint_finds_what_is_planted(planted):

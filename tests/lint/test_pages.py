@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+from sources import ROOT, read
+
 GONE = {"meta", "persist"}  # components that there were
 
 
@@ -16,11 +17,6 @@ def pages():
     found = [*glob.glob(os.path.join(ROOT, "*.md")), os.path.join(ROOT, "contrib", "README.md"),
              *glob.glob(os.path.join(ROOT, "docs", "*.md"))]
     return sorted(os.path.relpath(path, ROOT) for path in found)
-
-
-def read(page):
-    with open(os.path.join(ROOT, page)) as file:
-        return file.read()
 
 
 def anchors(text):

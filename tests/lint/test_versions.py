@@ -5,7 +5,8 @@ import re
 import subprocess
 import sys
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+from sources import ROOT, read
+
 PLACES = {
     "meson.build": r"^  version: '(.*)',$",
     "python/cairnfs/__init__.py": r'^__version__ = "(.*)"$',
@@ -17,11 +18,6 @@ PLACES = {
 LICENCES = {"meson.build": "license: 'Apache-2.0'", "python/pyproject.toml": 'license = "Apache-2.0"',
             "contrib/rpm/cairnfs.spec": "License:        Apache-2.0",
             "debian/copyright": "License: Apache-2.0", "LICENSE": "Apache License"}
-
-
-def read(path):
-    with open(os.path.join(ROOT, path)) as file:
-        return file.read()
 
 
 def versions():

@@ -3,11 +3,11 @@
 import ctypes
 import os
 import random
-import threading
 import time
 
 import pytest
 
+import processes
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -55,8 +55,7 @@ def test_untouched_file_below_a_renamed_directory(cairn):
 def test_file_below_a_renamed_directory_by_its_last_name(cairn):
     """P4: what was truncated goes with its directory also where it came into that as a link, and its first name is gone."""
     cairn.mount(writeback_delay="60s")
-    directory = os.path.join(cairn.mnt, "before")
-    os.mkdir(directory)
+    directory = rig.mkdir(os.path.join(cairn.mnt, "before"))
     rig.write_file(os.path.join(cairn.mnt, "first"), rig.seeded_bytes(1, 100_000))
     os.link(os.path.join(cairn.mnt, "first"), os.path.join(directory, "last"))
     os.unlink(os.path.join(cairn.mnt, "first"))
@@ -70,10 +69,9 @@ def test_file_below_a_renamed_directory_by_its_last_name(cairn):
 
 def test_time_of_a_directory_with_a_file_being_written(cairn, mnt):
     """What utimens sets on a directory stays when a file that was made before is closed."""
-    fd = os.open(os.path.join(mnt, "file"), NEW)
-    os.write(fd, b"content")
-    os.utime(mnt, ns=(10**18, 10**18))
-    os.close(fd)
+    with rig.opened(os.path.join(mnt, "file"), NEW) as fd:
+        os.write(fd, b"content")
+        os.utime(mnt, ns=(10**18, 10**18))
     assert os.stat(mnt).st_mtime_ns == 10**18
     cairn.remount()
     assert os.stat(mnt).st_mtime_ns == 10**18
@@ -108,12 +106,11 @@ def test_time_of_a_file_that_lost_its_name(cairn):
     """What utimens set after the last write stays when the name goes."""
     cairn.mount(attr_timeout=0, writeback_delay="60s")
     path = os.path.join(cairn.mnt, "file")
-    fd = os.open(path, NEW)
-    os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
-    os.utime(path, ns=(10**18, 10**18))
-    os.unlink(path)
-    assert os.fstat(fd).st_mtime_ns == 10**18
-    os.close(fd)
+    with rig.opened(path, NEW) as fd:
+        os.close(os.open(path, os.O_WRONLY | os.O_TRUNC))
+        os.utime(path, ns=(10**18, 10**18))
+        os.unlink(path)
+        assert os.fstat(fd).st_mtime_ns == 10**18
 
 
 @pytest.mark.alone
@@ -122,15 +119,14 @@ def test_many_small_writes_to_one_file(cairn, named):
     """P1: more of them than the stage has ranges, and no write waits for the draft to be idle."""
     cairn.mount(stage="64M")
     path = os.path.join(cairn.mnt, "file")
-    fd = os.open(path, NEW)
-    if not named:
-        os.unlink(path)
-    data, since = rig.seeded_bytes(1, 4096), time.monotonic()
-    for _ in range(40_000):
-        os.write(fd, data)
-    waits = cairn.status()["stage"]
-    assert os.pread(fd, 4096, 30_000 * 4096) == data and os.fstat(fd).st_size == 40_000 * 4096
-    os.close(fd)
+    with rig.opened(path, NEW) as fd:
+        if not named:
+            os.unlink(path)
+        data, since = rig.seeded_bytes(1, 4096), time.monotonic()
+        for _ in range(40_000):
+            os.write(fd, data)
+        waits = cairn.status()["stage"]
+        assert os.pread(fd, 4096, 30_000 * 4096) == data and os.fstat(fd).st_size == 40_000 * 4096
     print(f"{time.monotonic() - since:.1f} s, {waits['wait_count']} waits, {waits['wait_ms_total']} ms")
     assert waits["wait_ms_total"] < 9_000, "it waited until the draft was idle"
 
@@ -161,22 +157,17 @@ def test_scattered_writes_are_gathered(cairn, rng, stored):
     cairn.mount(stage="64M")
     path, size = os.path.join(cairn.mnt, "gone"), 48 * rig.MIB
     expected = bytearray(rig.seeded_bytes(rng.random(), size) if stored else size)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT)
-    if stored:
-        rig.write_all(fd, expected)
-        os.fsync(fd)
-    os.unlink(path)
-    os.ftruncate(fd, size)
-    failures, share = [], size // 3
-    threads = [threading.Thread(target=scatter, args=(fd, expected, number * share, (number + 1) * share, rng.random(), failures))
-               for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
-    for at in range(0, size, rig.MIB):
-        assert os.pread(fd, rig.MIB, at) == expected[at:at + rig.MIB], at
-    assert cairn.status()["stage"]["wait_count"] > 0, "else the table was never full, and nothing was gathered"
-    os.close(fd)
+    with rig.opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        if stored:
+            rig.write_all(fd, expected)
+            os.fsync(fd)
+        os.unlink(path)
+        os.ftruncate(fd, size)
+        failures, share = [], size // 3
+        dice = [rng.random() for _ in range(3)]
+        processes.in_threads(lambda at: scatter(fd, expected, at * share, (at + 1) * share, dice[at], failures), range(3))
+        assert not failures, failures
+        for at in range(0, size, rig.MIB):
+            assert os.pread(fd, rig.MIB, at) == expected[at:at + rig.MIB], at
+        assert cairn.status()["stage"]["wait_count"] > 0, "else the table was never full, and nothing was gathered"
     cairn.umount_whole()

@@ -224,12 +224,10 @@ def test_output_that_is_not_taken(cairn, mnt):
 def test_closed_standard_files(place, closed):
     """No file of the store takes their place: the lock would be lost when the daemon leaves the terminal."""
     assert place.mount(prefix=("bash", "-c", f'exec "$@" {closed}', "bash")).returncode == 0
-    with open(place.store + "/lock") as file:
-        pid = int(file.read())
+    pid = int(rig.read_text(place.store + "/lock"))
     left = ["/dev/null", "/dev/null", place.store + "/log"]  # which it does once it has said that it is mounted
     rig.poll(lambda: [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)] == left, what="leaving the terminal")
-    other = os.path.join(place.root, "other")
-    os.mkdir(other)
+    other = rig.mkdir(os.path.join(place.root, "other"))
     done = place.mount(place.store, other)
     assert done.returncode == FAILED and f"in use by pid {pid};" in done.stderr, done
     rig.write_file(place.mnt + "/file", b"content")

@@ -65,8 +65,7 @@ def test_blocks_of_what_is_sealed(cairn, how):
     """What a draft replaces in a version that is not on NVMe counts until the seal; then the kernel is notified, whichever thread sealed.
     (No command runs while the file is open: a process that is started closes its copy of the descriptor, which seals.)"""
     cairn.mount(stage="512M", writeback_delay="10m", fsync="stage", **KEPT)
-    directory = os.path.join(cairn.mnt, "directory")
-    os.mkdir(directory)
+    directory = rig.mkdir(os.path.join(cairn.mnt, "directory"))
     path = rig.write_file(os.path.join(directory, "file"), os.urandom(8192))
     with rig.opened(path) as fd:
         assert LIBC.fallocate(fd, PUNCH_HOLE, 0, 4096) == 0, os.strerror(ctypes.get_errno())

@@ -71,15 +71,13 @@ def test_what_wait_did_is_seen(remote_mount, rng):
 def test_what_was_waited_for_is_there(remote_mount):
     """Also when very much became durable with it: a wait returns when all of that shows."""
     remote_mount.mount(writeback_delay="10m")
-    directory = os.path.join(remote_mount.mnt, "directory")
-    os.mkdir(directory)
+    directory = rig.mkdir(os.path.join(remote_mount.mnt, "directory"))
     for number in range(4000):
         rig.write_file(os.path.join(directory, f"{number:04}"), b"%04d" % number * 300)
-    fd = os.open(os.path.join(directory, "3999"), os.O_RDONLY)
-    os.fsync(fd)
-    assert os.getxattr(fd, "user.cairn.stored_bytes") == b"1200"
-    assert len(os.getxattr(fd, "user.cairn.hash")) == 64
-    os.close(fd)
+    with rig.opened(os.path.join(directory, "3999"), os.O_RDONLY) as fd:
+        os.fsync(fd)
+        assert os.getxattr(fd, "user.cairn.stored_bytes") == b"1200"
+        assert len(os.getxattr(fd, "user.cairn.hash")) == 64
 
 
 def test_what_evict_warmup_and_scrub_did_is_seen(remote_mount, rng):

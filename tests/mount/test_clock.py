@@ -24,8 +24,7 @@ def clocked(cairn, request, directory, sanitized):
 
 
 def turn(cairn, seconds):
-    with open(cairn.offset + ".new", "w") as file:
-        file.write(str(seconds))
+    rig.write_file(cairn.offset + ".new", str(seconds))
     os.rename(cairn.offset + ".new", cairn.offset)
 
 
@@ -81,8 +80,7 @@ def test_clock_that_goes_back_a_little(clocked):
     """Within what clocks are set by, times only ascend: a change is seen as one."""
     cairn = clocked
     cairn.mount()
-    directory = os.path.join(cairn.mnt, "directory")
-    os.mkdir(directory)
+    directory = rig.mkdir(os.path.join(cairn.mnt, "directory"))
     last = 0
     for number in range(6):
         turn(cairn, -number)
@@ -114,8 +112,7 @@ def test_clock_that_goes_back_around_a_remount(clocked, end):
     """Whatever the daemon ended by, the next one goes on behind the last time that it finds; one that was far ahead stays behind."""
     cairn = clocked
     cairn.mount(writeback_delay="60s")
-    directory = os.path.join(cairn.mnt, "directory")
-    os.mkdir(directory)
+    directory = rig.mkdir(os.path.join(cairn.mnt, "directory"))
     turn(cairn, YEAR)
     os.mkdir(os.path.join(directory, "ahead"))
     turn(cairn, 0)
@@ -135,8 +132,7 @@ def test_clock_that_was_ahead_until_the_end(clocked):
     """What is far ahead is followed by no later session."""
     cairn = clocked
     cairn.mount()
-    directory = os.path.join(cairn.mnt, "directory")
-    os.mkdir(directory)
+    directory = rig.mkdir(os.path.join(cairn.mnt, "directory"))
     turn(cairn, YEAR)
     os.mkdir(os.path.join(directory, "ahead"))
     cairn.umount()

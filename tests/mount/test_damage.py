@@ -7,6 +7,8 @@ import pytest
 
 import rig
 
+pytestmark = pytest.mark.needs_mount
+
 BLOCK = 64 * rig.KIB
 CHUNK = rig.MIB
 
@@ -50,7 +52,6 @@ def filled(cairn, rng):
     return cairn, files
 
 
-@pytest.mark.needs_mount
 @pytest.mark.parametrize("where", [0, 5_500_000, 10 * rig.MIB - 100], ids=["first", "middle", "last"])
 def test_flipped_byte(filled, where):
     """P8: EIO for the chunk that was hit, everything else exact; fsck and status name the file."""
@@ -71,7 +72,6 @@ def test_flipped_byte(filled, where):
     assert cairn.cairn("status", cairn.mnt).returncode == 0
 
 
-@pytest.mark.needs_mount
 def test_damaged_file_can_be_replaced(filled):
     """P8, P9: writing the same data again heals: the damaged chunk is not trusted as a duplicate."""
     cairn, files = filled
@@ -87,7 +87,6 @@ def test_damaged_file_can_be_replaced(filled):
     assert read_blocks(victim, files["victim"]) == []
 
 
-@pytest.mark.needs_mount
 @pytest.mark.parametrize("where", ("index", "trailer"))
 def test_a_pack_without_its_index(filled, where):
     """P8: its index is made again from its chunks when the view is made anew; a scrub moves them to another pack."""
@@ -115,7 +114,6 @@ def first_frame(pack):
     return 64, 64 + int.from_bytes(rig.read_file(pack)[68:72], "little")
 
 
-@pytest.mark.needs_mount
 def test_a_pack_without_index_and_a_frame_is_kept(filled):
     """P8: what cannot be told apart in it is EIO; the pack stays, also when nothing known lives in it, and is good again when it can be
     read."""
@@ -140,7 +138,6 @@ def test_a_pack_without_index_and_a_frame_is_kept(filled):
     assert rig.read_file(os.path.join(cairn.mnt, "more")) == b"more"
 
 
-@pytest.mark.needs_mount
 def test_forged_frames_are_none(cairn, rng, mnt):
     """P12: a file whose content looks like frames of a pack takes nothing from others when the index is made again."""
     good, other = rig.seeded_bytes(rng.random(), 3 * rig.MIB), rig.seeded_bytes(rng.random(), rig.MIB)
@@ -160,7 +157,6 @@ def test_forged_frames_are_none(cairn, rng, mnt):
         assert rig.read_file(os.path.join(mnt, name)) == data, name
 
 
-@pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
     """P8, P12: a byte anywhere in packs or journal: the mount says no, or every read is exact or EIO."""
@@ -188,7 +184,6 @@ def test_any_flipped_byte_gives_exact_bytes_or_an_error(filled, rng, full):
     assert all(read_blocks(os.path.join(cairn.mnt, name), data) == [] for name, data in files.items())
 
 
-@pytest.mark.needs_mount
 def test_damaged_journal_behind_the_view(filled):
     """What the view has already is not read again by a mount, which serves; fsck finds it, and where the view is lost, too, nothing is
     touched."""

@@ -8,6 +8,8 @@ import rig
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.needs_mount
+
 
 def tensors(seed, count, elements):
     generator = torch.Generator().manual_seed(seed)
@@ -39,7 +41,6 @@ def new_share(growth, total):
     return max(growth["stored_bytes"], growth["pack_bytes"]) / total
 
 
-@pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 def test_same_tensors_again(cairn, report):
     """A second torch.save with another header length stores <= 1 % new bytes, through DCP <= 2 %, half frozen <= 52 %."""
@@ -67,7 +68,6 @@ def test_same_tensors_again(cairn, report):
     assert all(torch.equal(loaded[name], tensor) for name, tensor in {**state, **changed}.items())
 
 
-@pytest.mark.needs_mount
 @pytest.mark.parametrize("kind", ["torch", "safetensors"])
 def test_chunk_records(cairn, report, kind):
     """P11: at most 1,100 chunk records for each GB of tensors of 32 MiB."""
@@ -85,7 +85,6 @@ def test_chunk_records(cairn, report, kind):
     assert rate <= 1100
 
 
-@pytest.mark.needs_mount
 def test_copy_costs_nothing(cairn, mnt):
     """A copy of a checkpoint, by read and write, stores next to nothing."""
     data = rig.seeded_bytes(4, 24 * rig.MIB)
@@ -115,7 +114,6 @@ def copy_range(mnt, source, target, length, offset=0, at=0):
             done += got
 
 
-@pytest.mark.needs_mount
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_copy_file_range_refers_to_what_is_stored(cairn, rng, in_memory):
     """P10: copies of stored content are references: no byte goes through the program or the stage, nothing is hashed or written again.
@@ -146,7 +144,6 @@ def spent(before, after):
     return max(after[key] - before[key] for key in before)
 
 
-@pytest.mark.needs_mount
 def test_text_is_compressed(cairn, mnt):
     """lz4 where a sample says that it pays."""
     text = b"".join(b"step %d loss %f\n" % (number, number / 7) for number in range(400_000))

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import processes
 import rig
 
 SIZE = 8 * rig.MIB
@@ -174,9 +175,8 @@ def test_who_waits_costs_nothing(slow_remote):
 
 
 def nameless(directory, name):
-    fd = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o600)
-    os.link(f"/proc/self/fd/{fd}", os.path.join(directory, name), src_dir_fd=0, follow_symlinks=True)
-    os.close(fd)
+    with rig.opened(directory, os.O_TMPFILE | os.O_RDWR, 0o600) as fd:
+        os.link(f"/proc/self/fd/{fd}", os.path.join(directory, name), src_dir_fd=0, follow_symlinks=True)
 
 
 def made(path):
@@ -188,10 +188,9 @@ def synced(path):
 
 
 def cut(path):
-    fd = os.open(path, os.O_RDWR)
-    os.ftruncate(fd, 1)
-    os.fsync(fd)
-    os.close(fd)
+    with rig.opened(path, os.O_RDWR) as fd:
+        os.ftruncate(fd, 1)
+        os.fsync(fd)
 
 
 # What waits for no content: by name, on a directory that has a file `old`.
@@ -226,10 +225,7 @@ def test_changes_wait_for_no_content(slow_remote):
     """Names and attributes need little room, and there is some for them: none waits behind a write that waits for hours."""
     for name, change in CHANGES.items():
         errors = []
-        thread = threading.Thread(target=outcome_of, args=(change, slow_remote.mnt, errors), daemon=True)
-        thread.start()
-        thread.join(rig.PATIENCE * 20)
-        assert not thread.is_alive(), f"{name} waits"
+        processes.ends(lambda: outcome_of(change, slow_remote.mnt, errors), rig.PATIENCE * 20)  # noqa: B023: it is called now
         assert errors == [None], (name, errors)
     assert slow_remote.status()["stage"]["waiting_writers"] == 2
     done = slow_remote.cairn("umount", slow_remote.mnt, timeout=rig.PATIENCE * 20)
@@ -247,8 +243,7 @@ def outcome_of(change, at, errors):
 def ticks_of(cairn):
     total = 0
     for pid in cairn.pids():
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
+        fields = rig.read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
         total += int(fields[11]) + int(fields[12])
     return total
 
@@ -312,8 +307,7 @@ def test_full_stage_is_mounted_as_any(cairn):
 @pytest.mark.needs_mount
 def test_recovered_stage_says_one_size(cairn, directory):
     """A stage that is recovered keeps its size, also where its tmpfs is full: no line tells of another."""
-    tmpfs = os.path.join(directory, "tmpfs")
-    os.mkdir(tmpfs)
+    tmpfs = rig.mkdir(os.path.join(directory, "tmpfs"))
     rig.run("mount", "-t", "tmpfs", "-o", "size=100M", "tmpfs", tmpfs)
     try:
         cairn.mount(stage="64M", stage_dir=tmpfs, writeback_delay="10m")

@@ -17,6 +17,7 @@ import urllib.request
 
 import pytest
 
+import processes
 import remote as remotes
 import rig
 from test_damage import find_in_packs
@@ -72,9 +73,7 @@ def many(mount, count, greeting=b""):
 
 def as_nobody(function):
     def run():
-        os.setgroups([])
-        os.setresgid(65534, 65534, 65534)
-        os.setresuid(65534, 65534, 65534)
+        processes.become_nobody()
         return function()
 
     return rig.in_child(run)
@@ -240,8 +239,7 @@ def use_hostile_places(mount):
 
 def at_hostile_places(directory, binary, use):
     def run():
-        inner = os.path.join(os.fsencode(directory), HOSTILE)
-        os.mkdir(inner)
+        inner = rig.mkdir(os.path.join(os.fsencode(directory), HOSTILE))
         mount = rig.Mount(os.fsdecode(inner), binary)
         with contextlib.closing(mount):
             use(mount)

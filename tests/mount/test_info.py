@@ -13,7 +13,7 @@ import pytest
 
 import remote as remotes
 import rig
-from test_remote_cli import Unreachable
+from test_remote_cli import unreachable
 
 pytestmark = pytest.mark.needs_mount
 
@@ -165,7 +165,7 @@ def test_info_counts_small_files_where_they_lie(request, mount_factory, director
         assert info["stored_bytes"] == size == info["used_bytes"] and info["chunks"] == 0
         return [info[name + "_bytes"] for name in ("nvme", "freed_nvme", "remote", "freed_remote")]
 
-    with Unreachable(cairn.remote):
+    with unreachable(cairn.remote):
         for i in range(40):
             rig.write_file(f"{cairn.mnt}/small/{i}", rig.seeded_bytes(rng.random(), 4 * rig.KIB))
         cairn.wait()

@@ -87,11 +87,10 @@ def test_signal_handler_does_not_break_write(blocked):
 def test_fsync_lifts_the_limit(cairn):
     """P3: while an fsync waits, the writeback limit is lifted."""
     cairn.mount(writeback_limit="64K")
-    fd = os.open(cairn.mnt + "/file", os.O_WRONLY | os.O_CREAT)
-    rig.write_all(fd, rig.seeded_bytes(1, 32 * rig.MIB))
-    begin = rig.time.monotonic()
-    os.fsync(fd)
-    os.close(fd)
+    with rig.opened(cairn.mnt + "/file", os.O_WRONLY | os.O_CREAT) as fd:
+        rig.write_all(fd, rig.seeded_bytes(1, 32 * rig.MIB))
+        begin = rig.time.monotonic()
+        os.fsync(fd)
     assert rig.time.monotonic() - begin < 100  # at the limit it takes 500 s
 
 

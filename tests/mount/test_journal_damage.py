@@ -48,10 +48,9 @@ def name_of(mnt, number):
 
 
 def fsync_file(path, data):
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    rig.write_all(fd, data)
-    os.fsync(fd)
-    os.close(fd)
+    with rig.opened(path, os.O_WRONLY | os.O_CREAT, 0o644) as fd:
+        rig.write_all(fd, data)
+        os.fsync(fd)
 
 
 def present(mnt):
@@ -99,8 +98,7 @@ def damage(segment, kind):
         changed[begin : begin + 512] = bytes(512)
     elif kind == "segment header":
         changed[50] ^= 4
-    with open(segment, "r+b") as file:
-        file.write(changed)
+    rig.patch(segment, 0, changed)
     return whole
 
 
@@ -117,8 +115,7 @@ def test_damage_with_batches_behind_it(synced, kind):
     checked = cairn.fsck()
     assert checked.returncode == 4 and os.path.basename(segment) in checked.stdout, checked
     assert pack_names(cairn.store) == packs and rig.read_file(segment) == damaged
-    with open(segment, "r+b") as file:
-        file.write(whole)
+    rig.patch(segment, 0, whole)
     cairn.mount()
     assert present(cairn.mnt) == FILES
 
@@ -185,9 +182,7 @@ def test_a_torn_tail_is_no_damage(cairn, tear):
     segment = last_segment(cairn.store)
     offsets, end = batches(segment)
     assert forged in rig.read_file(segment)[offsets[-1] :]
-    with open(segment, "r+b") as file:
-        file.seek(offsets[-1] if tear == "header" else end - 40)
-        file.write(bytes(128 if tear == "header" else 40))
+    rig.patch(segment, offsets[-1] if tear == "header" else end - 40, bytes(128 if tear == "header" else 40))
     forget_view(cairn)
     cairn.mount()
     assert present(cairn.mnt) == 2 and not os.path.exists(os.path.join(cairn.mnt, "forger"))

@@ -30,18 +30,16 @@ def program(path, value, name=None, uid=0):
     """A process that has reported, and lives."""
     reader, writer = os.pipe()
     fd = os.open(path, os.O_RDONLY)  # other users cannot go to where it lies
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            if name is not None:
-                rig.write_file("/proc/self/comm", name, os.O_WRONLY)
-            os.setresuid(uid, uid, uid)
-            os.setxattr(fd, LANE, value)
-            os.write(writer, b"x")
-            signal.pause()
-        finally:
-            os._exit(code)
+
+    def report():
+        if name is not None:
+            rig.write_file("/proc/self/comm", name, os.O_WRONLY)
+        os.setresuid(uid, uid, uid)
+        os.setxattr(fd, LANE, value)
+        os.write(writer, b"x")
+        signal.pause()
+
+    pid = rig.fork(report)
     os.close(writer)
     os.close(fd)
     try:
@@ -65,8 +63,7 @@ def show(cairn):
 
 def test_programs_are_named(cairn, mnt):
     """status, its JSON, stats and metrics name each program that reports; one that has ended is gone."""
-    directory = mnt + "/run"
-    os.mkdir(directory)
+    directory = rig.mkdir(mnt + "/run")
     assert cairn.status()["lanes"]["clients"] == [] and b"lazy saves" not in show(cairn)
     first = text(3 * rig.GIB, 2, 1_500_000_000, 7)
     with program(directory, first, b"trainer") as one:
@@ -101,14 +98,13 @@ def test_programs_are_named(cairn, mnt):
 def test_a_later_report_takes_the_place_of_the_one_before(cairn, mnt):
     """By process, whichever of its threads reports, and on whatever of the mount."""
     rig.write_file(mnt + "/file", b"x")
-    fd = os.open(mnt, os.O_TMPFILE | os.O_RDWR, 0o600)
-    for number, where in enumerate((mnt, mnt + "/file", fd), 1):
-        thread = threading.Thread(target=os.setxattr, args=(where, LANE, text(number)))
-        thread.start()
-        thread.join()
-        seen = clients(cairn)
-        assert set(seen) == {os.getpid()} and seen[os.getpid()]["pending_bytes"] == number
-    os.close(fd)
+    with rig.opened(mnt, os.O_TMPFILE | os.O_RDWR, 0o600) as fd:
+        for number, where in enumerate((mnt, mnt + "/file", fd), 1):
+            thread = threading.Thread(target=os.setxattr, args=(where, LANE, text(number)))
+            thread.start()
+            thread.join()
+            seen = clients(cairn)
+            assert set(seen) == {os.getpid()} and seen[os.getpid()]["pending_bytes"] == number
 
 
 def test_it_is_no_attribute(cairn, mnt):
@@ -188,8 +184,7 @@ def test_the_number_is_the_kernels(cairn, mnt):
         try:
             assert int(proc.stdout.readline()) == 1
             (seen,) = clients(cairn).values()
-            with open(f"/proc/{seen['pid']}/cmdline", "rb") as file:
-                assert code.encode() in file.read()
+            assert code.encode() in rig.read_file(f"/proc/{seen['pid']}/cmdline")
         finally:
             proc.kill()
     rig.poll(lambda: not clients(cairn), 10, "the end of the container's program")

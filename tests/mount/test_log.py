@@ -11,10 +11,11 @@ import time
 
 import pytest
 
+import processes
 import remote as remotes
 import rig
 from test_damage import filled, find_in_packs, read_blocks  # noqa: F401 (filled: a fixture)
-from test_remote_cli import Unreachable
+from test_remote_cli import unreachable
 
 pytestmark = pytest.mark.needs_mount
 
@@ -78,19 +79,21 @@ def test_log_is_followed_over_its_move(written):
     cairn, _ = written
     with subprocess.Popen([cairn.binary, "log", cairn.store, "-f", "-n", "0"], stdout=subprocess.PIPE, text=True) as follow:
         def say(text):
-            with open(cairn.store + "/log", "a") as file:
-                file.write(text)
+            rig.write_file(cairn.store + "/log", text, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-        hang = threading.Timer(20, follow.kill)
+        def next_line():
+            return follow.stdout.readline().partition(": ")[2]
+
+        hang = threading.Timer(20 * rig.PATIENCE, follow.kill)
         hang.start()
         try:
-            time.sleep(0.5)
+            rig.poll(lambda: processes.has_read(follow.pid, cairn.store + "/log"), 20, "the log to be followed")
             say("2026-01-02 03:04:06.000 cairn info: one\n2026-01-02 03:04:06.000 cairn in")
-            time.sleep(0.5)
+            assert next_line() == "one\n"
             say("fo: two\n")
             os.rename(cairn.store + "/log", cairn.store + "/log.1")
             say("2026-01-02 03:04:06.000 cairn info: three\n")
-            assert [follow.stdout.readline().partition(": ")[2] for _ in range(3)] == ["one\n", "two\n", "three\n"]
+            assert [next_line(), next_line()] == ["two\n", "three\n"]
         finally:
             hang.cancel()
             follow.terminate()
@@ -185,7 +188,7 @@ def test_error_of_a_remote_that_is_gone(request, mount_factory, directory, rng):
     cairn.write("file", rig.seeded_bytes(rng.random(), 2 * rig.MIB), "remote")
     assert cairn.cairn("evict", cairn.mnt + "/file").returncode == 0
     cairn.remount()
-    with Unreachable(remote), pytest.raises(OSError) as caught:
+    with unreachable(remote), pytest.raises(OSError) as caught:
         rig.read_file(cairn.mnt + "/file")
     assert caught.value.errno == errno.EIO
     error = errors_of(cairn)[-1]

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import time
 
 import pytest
@@ -38,20 +37,28 @@ def expect_all(mount):
 def test_mountpoint_deleted(used):
     """rmdir of the mountpoint from another namespace detaches the mount: all is carried to NVMe, and the daemon ends."""
     script = f"{rig.DROP_INHERITED}rmdir {used.mnt}"
-    done = subprocess.run(["unshare", "-m", "--propagation", "private", "sh", "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done
+    rig.run("unshare", "-m", "--propagation", "private", "sh", "-c", script)
     assert used.reap() == 0
     os.mkdir(used.mnt)
     expect_all(used)
 
 
-def test_mountpoint_moved(cairn, directory):
-    """The mount goes with a directory that is renamed, and with mount --move: verbs find it where it is."""
-    place = os.path.join(directory, "place")
-    os.makedirs(place)
+@contextlib.contextmanager
+def private_place(cairn, directory):
+    """A directory that is mounted at itself, private; at the end nothing is mounted there."""
+    place = rig.mkdir(os.path.join(directory, "place"))
     rig.run("mount", "--bind", place, place)
     try:
         rig.run("mount", "--make-private", place)
+        yield place
+    finally:
+        cairn.close()
+        rig.file_systems_unmount(place)
+
+
+def test_mountpoint_moved(cairn, directory):
+    """The mount goes with a directory that is renamed, and with mount --move: verbs find it where it is."""
+    with private_place(cairn, directory) as place:
         old, cairn.mnt = place + "/mnt", place + "/mnt"
         os.mkdir(old)
         fill(cairn)
@@ -65,9 +72,6 @@ def test_mountpoint_moved(cairn, directory):
         cairn.wait(cairn.mnt + "/new")
         cairn.umount()
         expect_all(cairn)
-    finally:
-        cairn.close()
-        rig.file_systems_unmount(place)
 
 
 def test_mountpoint_covered(used):
@@ -89,11 +93,8 @@ def test_mountpoint_covered(used):
 def test_mountpoint_covered_at_the_end(cairn, directory, moved):
     """SIGTERM leaves a mount alone that another program has made over ours, also one that is older and was moved there. Ours stays below,
     and umount clears it."""
-    place = os.path.join(directory, "place")
-    os.makedirs(place + "/elsewhere")
-    rig.run("mount", "--bind", place, place)
-    try:
-        rig.run("mount", "--make-private", place)
+    with private_place(cairn, directory) as place:
+        os.mkdir(place + "/elsewhere")
         other, cairn.mnt = place + "/elsewhere", place + "/mnt"
         os.mkdir(cairn.mnt)
         if moved:
@@ -112,9 +113,6 @@ def test_mountpoint_covered_at_the_end(cairn, directory, moved):
         done = cairn.cairn("umount", cairn.mnt)
         assert done.returncode == 0 and not os.path.ismount(cairn.mnt), done
         expect_all(cairn)
-    finally:
-        cairn.close()
-        rig.file_systems_unmount(place)
 
 
 def test_store_moved(used):

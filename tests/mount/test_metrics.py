@@ -16,6 +16,7 @@ import pytest
 
 import remote as remotes
 import rig
+from processes import free_port
 import trained
 
 pytestmark = pytest.mark.needs_mount
@@ -79,9 +80,8 @@ def test_stats_of_a_save(cairn, rng, mnt):
         rig.write_file(mnt + "/file", data)
         wait_for_line(lines, lambda line: line["stage_used_percent"] > 1, "the stage in use")
         cairn.wait()
-        fd = os.open(mnt + "/file", os.O_RDWR)
-        assert os.pread(fd, len(data), 0) == data
-        os.close(fd)
+        with rig.opened(mnt + "/file", os.O_RDWR) as fd:
+            assert os.pread(fd, len(data), 0) == data
     reduction = lines[-1]["nvme_reduction"]
     assert next(row for row in reduction["encodings"] if row["encoding"] == "raw")["stored_bytes"] == len(data)
     assert reduction["cpu_s"] > 0
@@ -179,12 +179,6 @@ def parse_metrics(text):
     return values
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 def test_metrics_text(cairn, rng, mnt):
     """Well-formed, with base units, the same numbers as status; counters only grow."""
     cairn.write("file", rig.seeded_bytes(rng.random(), 5 * rig.MIB), "nvme")
@@ -229,10 +223,9 @@ def test_healthz_of_a_full_store(cairn, rng):
     """503 with the reason while programs get ENOSPC, 200 again when there is room; status names the file and the cause."""
     port = free_port()
     cairn.mount(metrics=f"127.0.0.1:{port}", nvme="128M", stage="64M")
-    with pytest.raises(OSError) as caught:
+    with rig.fails(errno.ENOSPC):
         for i in range(40):
             rig.write_file(f"{cairn.mnt}/f{i}", rig.seeded_bytes(rng.random(), 8 * rig.MIB))
-    assert caught.value.errno == errno.ENOSPC
     code, _, text = get(port, "/healthz")
     assert code == 503 and "full" in text and text.count("\n") == 1
     last = cairn.status()["errors"][-1]

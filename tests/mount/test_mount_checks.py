@@ -70,8 +70,7 @@ def test_sizes_that_the_machine_does_not_have(mount, directory):
     assert not os.path.exists(store)
     done = mount(store, mnt, nvme="100M", stage="128M")
     assert done.returncode == 0 and "stage=128 MiB is larger than the store may become (nvme=100 MiB)" in done.stderr, done
-    with open(f"{mnt}/file", "wb") as file:
-        file.write(os.urandom(2 << 20))
+    rig.write_file(f"{mnt}/file", os.urandom(2 << 20))
 
 
 def on_a_machine(cairn, directory, stage, *prepare):

@@ -86,12 +86,11 @@ def test_removed_but_known_keeps_its_content(cairn):
     path, data = os.path.join(cairn.mnt, "file"), rig.seeded_bytes(4, 100 * MIB)
     rig.write_file(path, data)
     cairn.wait()
-    known = os.open(path, os.O_PATH)
-    os.unlink(path)
-    cairn.wait()
-    assert free(cairn) < before - 70 * MIB
-    assert rig.read_file(f"/proc/self/fd/{known}") == data
-    os.close(known)
+    with rig.opened(path, os.O_PATH) as known:
+        os.unlink(path)
+        cairn.wait()
+        assert free(cairn) < before - 70 * MIB
+        assert rig.read_file(f"/proc/self/fd/{known}") == data
     rig.poll(lambda: free(cairn) > before - SLACK, what="room")
     clean(cairn)
 

@@ -117,13 +117,18 @@ def test_keep_others(cairn, hold, mnt):
     umount_alone(cairn, "-k")
 
 
-def test_a_namespace_that_follows_is_no_other(request, cairn, hold, directory):
-    """Where unmounting goes on to the other namespace by itself, nothing is kept, and nothing is said."""
-    place = directory + "/place"
-    os.mkdir(place)
+def shared_place(request, directory):
+    """A directory that is mounted at itself, shared."""
+    place = rig.mkdir(directory + "/place")
     rig.run("mount", "--bind", place, place)
     request.addfinalizer(lambda: rig.file_systems_unmount(place))
     rig.run("mount", "--make-shared", place)
+    return place
+
+
+def test_a_namespace_that_follows_is_no_other(request, cairn, hold, directory):
+    """Where unmounting goes on to the other namespace by itself, nothing is kept, and nothing is said."""
+    place = shared_place(request, directory)
     cairn.mnt = place + "/mnt"
     os.mkdir(cairn.mnt)
     cairn.mount()
@@ -135,11 +140,7 @@ def test_a_namespace_that_follows_is_no_other(request, cairn, hold, directory):
 
 def test_a_bind_mount_is_kept_too(request, cairn, hold, directory):
     """Another place in what the mount is mounted in does not go with it, though that is shared, as / mostly is."""
-    place = directory + "/place"
-    os.mkdir(place)
-    rig.run("mount", "--bind", place, place)
-    request.addfinalizer(lambda: rig.file_systems_unmount(place))
-    rig.run("mount", "--make-shared", place)
+    place = shared_place(request, directory)
     cairn.mnt, bound = place + "/mnt", place + "/bound"
     os.mkdir(cairn.mnt), os.mkdir(bound)
     cairn.mount()

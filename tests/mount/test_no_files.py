@@ -196,8 +196,7 @@ def test_the_disk_turns_read_only(on_disk, rng):
     trigger = f"/sys/fs/ext4/{device}/trigger_fs_error"
     if not os.access(trigger, os.W_OK):
         pytest.skip("skipped: ext4 here makes no error on demand")
-    with open(trigger, "w") as file:
-        file.write("test")
+    rig.write_file(trigger, "test")
     assert write(f"{cairn.mnt}/new", 300) in (errno.EROFS, errno.ENOSPC)
     assert sync(f"{cairn.mnt}/new") == 1
     assert rig.read_file(f"{cairn.mnt}/old") == data

@@ -25,8 +25,7 @@ def waiting(cairn, directory):
     """A mount, and how many of its requests the kernel waits for."""
     rig.need_root()
     cairn.mount()
-    control = os.path.join(directory, "fusectl")
-    os.mkdir(control)
+    control = rig.mkdir(os.path.join(directory, "fusectl"))
     rig.run("mount", "-t", "fusectl", "none", control)
     path = f"{control}/{os.minor(os.stat(cairn.mnt).st_dev)}/waiting"
     yield lambda: int(rig.read_file(path))
@@ -96,24 +95,23 @@ def test_a_map_does_not_wait_for_a_write(cairn, waiting, how):
     locked: where that is the writer's, which needs more of its pages for the rest of its write, neither goes on.)"""
     fd = open_file(cairn.mnt, how)
     os.ftruncate(fd, MIB)
-    reader = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
-    command = [sys.executable, "-c", MAPS, str(reader)]
-    child = subprocess.Popen(command, pass_fds=[reader], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout.readline() == b"ready\n"
-    rig.poll(lambda: waiting() == 0, 10, "no request under way")
-    cairn.pause()
-    try:
-        running = in_threads(lambda: os.pwrite(fd, bytes(MIB), 0))
-        rig.poll(lambda: waiting() == 1, 10, "a request that waits")
-        child.stdin.write(b"\n")
-        child.stdin.flush()
-        assert select.select([child.stdout], [], [], 10 * rig.PATIENCE)[0], "it waits"
-        assert child.stdout.readline() == b"mapped\n"
-    finally:
-        cairn.go_on()
-        child.communicate()
-    joined(*running)
-    os.close(reader)
+    with rig.opened(f"/proc/self/fd/{fd}", os.O_RDONLY) as reader:
+        command = [sys.executable, "-c", MAPS, str(reader)]
+        child = subprocess.Popen(command, pass_fds=[reader], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert child.stdout.readline() == b"ready\n"
+        rig.poll(lambda: waiting() == 0, 10, "no request under way")
+        cairn.pause()
+        try:
+            running = in_threads(lambda: os.pwrite(fd, bytes(MIB), 0))
+            rig.poll(lambda: waiting() == 1, 10, "a request that waits")
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            assert select.select([child.stdout], [], [], 10 * rig.PATIENCE)[0], "it waits"
+            assert child.stdout.readline() == b"mapped\n"
+        finally:
+            cairn.go_on()
+            child.communicate()
+        joined(*running)
     os.close(fd)
 
 
@@ -133,13 +131,12 @@ def test_stripes_of_several_writers(cairn, flags, mnt):
 
         def write(writer, work=work, at=at):
             sizes = random.Random(100 * at + writer)
-            fd = os.open(path, os.O_RDWR | flags)
-            for offset, data in work[writer]:
-                done = 0
-                while done < len(data):
-                    done += os.pwrite(fd, data[done:done + sizes.choice([1, 4 * KIB, 50_000, STRIPE])], offset + done)
-                assert os.pread(fd, len(data), offset) == data
-            os.close(fd)
+            with rig.opened(path, os.O_RDWR | flags) as fd:
+                for offset, data in work[writer]:
+                    done = 0
+                    while done < len(data):
+                        done += os.pwrite(fd, data[done:done + sizes.choice([1, 4 * KIB, 50_000, STRIPE])], offset + done)
+                    assert os.pread(fd, len(data), offset) == data
 
         joined(*in_threads(*(lambda writer=writer: write(writer) for writer in range(WRITERS)), lambda: rig.read_file(path)))
         wanted = b"".join(data for _, data in sorted(sum(work, [])))
@@ -154,17 +151,15 @@ def test_appends_of_several_writers(mnt):
     count, length = 300, 700
 
     def append(writer):
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND)
-        for number in range(count):
-            record = b"%d:%d;" % (writer, number)
-            assert os.write(fd, record.ljust(length, b".")) == length
-        os.close(fd)
+        with rig.opened(path, os.O_WRONLY | os.O_APPEND) as fd:
+            for number in range(count):
+                record = b"%d:%d;" % (writer, number)
+                assert os.write(fd, record.ljust(length, b".")) == length
 
     def overwrite():
-        fd = os.open(path, os.O_WRONLY | os.O_DIRECT)
-        for number in range(count):
-            os.pwrite(fd, bytes([number % 251]) * (MIB // 2), 0 if number % 2 else MIB // 2)
-        os.close(fd)
+        with rig.opened(path, os.O_WRONLY | os.O_DIRECT) as fd:
+            for number in range(count):
+                os.pwrite(fd, bytes([number % 251]) * (MIB // 2), 0 if number % 2 else MIB // 2)
 
     joined(*in_threads(*(lambda writer=writer: append(writer) for writer in range(WRITERS)), overwrite))
     data = rig.read_file(path)

@@ -20,8 +20,7 @@ def shared(request, mount_factory, tmp_path_factory):
 @pytest.fixture
 def d(shared, request):
     """A fresh directory on the mount."""
-    path = os.path.join(shared.mnt, request.node.name[:80].replace("/", "_"))
-    os.mkdir(path)
+    path = rig.mkdir(os.path.join(shared.mnt, request.node.name[:80].replace("/", "_")))
     return path
 
 

@@ -106,8 +106,7 @@ def exchanged(d, name, number):
 @pytest.mark.parametrize("act", (away_and_back, longer, replaced, with_another, from_elsewhere, linked, exchanged))
 @pytest.mark.parametrize("count", (10, 3000))
 def test_a_stream_ends_while_each_entry_that_it_gives_changes(mnt, act, count):
-    d = f"{mnt}/{act.__name__}"
-    os.mkdir(d)
+    d = rig.mkdir(f"{mnt}/{act.__name__}")
     for number in range(count):
         touch(f"{d}/{number}")
     with streaming(d, 280 if count < 100 else 32768) as stream:
@@ -277,8 +276,7 @@ def test_a_stream_goes_on_behind_any_entry_that_it_gave(mnt):
 @pytest.mark.timeout(120)
 def test_a_stream_that_another_daemon_goes_on_with_ends_as_it_would_have(kept):
     kept.mount()
-    d = f"{kept.mnt}/d"
-    os.mkdir(d)
+    d = rig.mkdir(f"{kept.mnt}/d")
     for number in range(200):
         touch(f"{d}/{number}")
     with streaming(d) as stream, streaming(d) as rewound:
@@ -308,8 +306,7 @@ def test_a_stream_that_another_daemon_goes_on_with_ends_as_it_would_have(kept):
 @pytest.mark.needs_mount
 def test_a_large_directory_is_read_while_its_files_are_renamed(cairn, mnt):
     """Some of it is in RocksDB, some newer: each file is given once."""
-    d = f"{mnt}/d"
-    os.mkdir(d)
+    d = rig.mkdir(f"{mnt}/d")
     for number in range(4000):
         touch(f"{d}/old{number}")
     cairn.remount()

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+import processes
 import remote as remotes
 import rig
 
@@ -41,8 +42,7 @@ def save_all(directory):
     os.makedirs(beside, exist_ok=True)
     for name, (state, _) in states().items():
         torch.save(state, os.path.join(beside, name + ".pt"))
-        with open(os.path.join(beside, name + ".pt"), "rb") as file:
-            rig.write_file(os.path.join(directory, name + ".pt"), file.read())
+        rig.write_file(os.path.join(directory, name + ".pt"), rig.read_file(os.path.join(beside, name + ".pt")))
     return beside
 
 
@@ -59,11 +59,6 @@ def row_of(reduction, encoding):
     return next(row for row in reduction["encodings"] if row["encoding"] == encoding)
 
 
-def drop_pages():
-    with open("/proc/sys/vm/drop_caches", "w") as file:
-        file.write("3")
-
-
 @pytest.mark.timeout(300)
 def test_states_take_less_and_come_back(cairn, report):
     cairn.mount(stage="512M", nvme="4G")
@@ -77,7 +72,7 @@ def test_states_take_less_and_come_back(cairn, report):
         assert ratios[name] <= most, ratios
     report("reduction", ratios)
     cairn.remount()
-    drop_pages()
+    processes.drop_pages()
     assert differing(beside, cairn.mnt) == []
     cairn.umount_whole()
 
@@ -124,10 +119,8 @@ def test_a_fresh_node_reads_the_same(on_remote, directory):
     line = f'cairnfs_remote_encoded_stored_bytes_total{{encoding="fx"}} {in_remote["stored_bytes"]}\n'
     assert line in mount.cairn("metrics", mount.mnt).stdout
     mount.umount()
-    fresh = mount.fresh()
-    fresh.mount()
-    assert differing(beside, fresh.mnt) == []
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        assert differing(beside, fresh.mnt) == []
 
 
 def features(path):
@@ -151,7 +144,5 @@ def test_the_store_says_what_it_may_hold(on_remote, directory):
     assert features(mount.store + "/superblock") & FX and features(info) & FX
     assert rig.read_file(mount.mnt + "/old") == rig.seeded_bytes(1, rig.MIB)
     mount.umount()
-    fresh = mount.fresh()
-    fresh.mount(reduce="off")
-    assert features(fresh.store + "/superblock") & FX
-    fresh.umount()
+    with mount.elsewhere(reduce="off") as fresh:
+        assert features(fresh.store + "/superblock") & FX

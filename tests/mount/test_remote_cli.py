@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A remote as a user meets it: options, `cairn wait --level remote`, levels, status, `umount --drain`, fsync=remote. With dir:."""
+import contextlib
 import os
 import re
 import signal
@@ -48,43 +49,43 @@ def node(request, mount_factory, directory, remote):
     return make
 
 
-class Unreachable:
-    """While it lasts the directories in the remote are files: every call fails. What was to be published must be, before."""
-
-    def __init__(self, remote):
-        self.path, self.aside = remote.path, remote.path + ".aside"
-
-    def __enter__(self):
-        os.mkdir(self.aside)
-        self.names = [name for name in os.listdir(self.path) if os.path.isdir(os.path.join(self.path, name))]
-        assert {"packs", "heads", "lease"} <= set(self.names)
-        for name in self.names:
-            os.rename(os.path.join(self.path, name), os.path.join(self.aside, name))
-            rig.write_file(os.path.join(self.path, name), b"")
-
-    def __exit__(self, *error):
-        for name in self.names:
-            os.unlink(os.path.join(self.path, name))
-            os.rename(os.path.join(self.aside, name), os.path.join(self.path, name))
-        os.rmdir(self.aside)
-
-
-def fsync_in_child(path, result):
-    """Fork a process that writes and fsyncs `path`, then leaves what came of it in the file `result`. Its pid."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = "none"
+@contextlib.contextmanager
+def unreachable(remote):
+    """The directories in the remote are files: every call fails. What was to be published must be, before."""
+    aside = rig.mkdir(remote.path + ".aside")
+    names = [name for name in os.listdir(remote.path) if os.path.isdir(os.path.join(remote.path, name))]
+    assert {"packs", "heads", "lease"} <= set(names)
+    for name in names:
+        os.rename(os.path.join(remote.path, name), os.path.join(aside, name))
+        rig.write_file(os.path.join(remote.path, name), b"")
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-        os.write(fd, b"some bytes")
-        os.fsync(fd)
-        code = "ok"
-    except OSError as error:
-        code = os.strerror(error.errno)
+        yield
     finally:
-        rig.write_file(result, code.encode())
-        os._exit(0)
+        for name in names:
+            os.unlink(os.path.join(remote.path, name))
+            os.rename(os.path.join(aside, name), os.path.join(remote.path, name))
+        os.rmdir(aside)
+
+
+def fsync(path, result):
+    """Writes and fsyncs `path`, then leaves what came of it in the file `result`."""
+    try:
+        rig.write_synced(path, b"some bytes")
+        rig.write_file(result, b"ok")
+    except OSError as error:
+        rig.write_file(result, os.strerror(error.errno))
+
+
+@contextlib.contextmanager
+def waiting_fsync(cairn, directory):
+    """The pid of a process that waits in an fsync, which the remote out of reach keeps from its end."""
+    cairn.mount()
+    cairn.write("before", rig.seeded_bytes(2, 100_000), "remote")
+    with unreachable(cairn.remote):
+        pid = rig.fork(fsync, cairn.mnt + "/file", directory + "/result")
+        time.sleep(1.5)  # time in which it must not end
+        assert not ended(pid)
+        yield pid
 
 
 def ended(pid):
@@ -102,7 +103,7 @@ def test_level_and_wait(node):
     assert level(path) == "remote"
     cairn.wait(cairn.mnt, "remote")
     assert level(cairn.mnt + "/a") == level(cairn.mnt) == "remote"
-    with Unreachable(cairn.remote):
+    with unreachable(cairn.remote):
         os.chmod(path, 0o600)
         cairn.wait(path, "nvme")
         assert level(path) == level(cairn.mnt + "/a") == "nvme"
@@ -137,7 +138,7 @@ def test_unreachable(node):
     """Saving and NVMe go on; status says since when and why; a wait ends when its time is up, or when it comes back."""
     cairn = node().mount()
     cairn.write("before", rig.seeded_bytes(2, 100_000), "remote")
-    with Unreachable(cairn.remote):
+    with unreachable(cairn.remote):
         rig.write_file(cairn.mnt + "/file", rig.seeded_bytes(1, rig.MIB))
         cairn.wait(cairn.mnt + "/file", "nvme")
         rig.poll(lambda: cairn.remote_status()["state"] == "unreachable", 30, "the remote to be out of reach")
@@ -206,12 +207,8 @@ def test_fsync_remote(node):
 
 def test_fsync_remote_can_be_killed(node, directory):
     """With the remote out of reach it waits, killable; the mount lives."""
-    cairn = node(fsync="remote").mount()
-    cairn.write("before", rig.seeded_bytes(2, 100_000), "remote")
-    with Unreachable(cairn.remote):
-        pid = fsync_in_child(cairn.mnt + "/file", directory + "/result")
-        time.sleep(1.5)  # time in which it must not end
-        assert not ended(pid)
+    cairn = node(fsync="remote")
+    with waiting_fsync(cairn, directory) as pid:
         os.kill(pid, signal.SIGKILL)
         rig.poll(lambda: ended(pid), 20, "the end of a process that fsyncs")
         assert sorted(os.listdir(cairn.mnt)) == ["before", "file"]
@@ -219,12 +216,8 @@ def test_fsync_remote_can_be_killed(node, directory):
 
 def test_fsync_remote_fails_when_the_daemon_ends(node, directory):
     """An fsync that waits gets an error, never a false success, and does not keep the daemon."""
-    cairn = node(fsync="remote").mount()
-    cairn.write("before", rig.seeded_bytes(2, 100_000), "remote")
-    with Unreachable(cairn.remote):
-        pid = fsync_in_child(cairn.mnt + "/file", directory + "/result")
-        time.sleep(1.5)  # time in which it must not end
-        assert not ended(pid)
+    cairn = node(fsync="remote")
+    with waiting_fsync(cairn, directory) as pid:
         cairn.proc.send_signal(signal.SIGTERM)
         rig.poll(lambda: ended(pid), 30, "the end of the fsync")
         assert rig.read_file(directory + "/result").decode() in (os.strerror(5), os.strerror(103), os.strerror(107))

@@ -74,8 +74,7 @@ def test_verbs_wait(cairn, verb, mnt):
 def test_a_daemon_is_not_waited_for(cairn, directory):
     """A second mount is refused at once, whether the daemon answers or stands."""
     cairn.mount()
-    other = directory + "/other"
-    os.mkdir(other)
+    other = rig.mkdir(directory + "/other")
     pid = cairn.proc.pid
     for sent in (signal.SIGCONT, signal.SIGSTOP):
         os.kill(pid, sent)

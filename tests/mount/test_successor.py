@@ -198,13 +198,11 @@ class Deaths:
         kept.env = {**os.environ, "LD_PRELOAD": library, how.upper(): self.path}
 
     def arm(self, answers, changes=0):
-        with open(self.path + ".new", "w") as file:
-            file.write(f"{answers:8} {changes}\n")
+        rig.write_file(self.path + ".new", f"{answers:8} {changes}\n")
         os.rename(self.path + ".new", self.path)
 
     def left(self):
-        with open(self.path) as file:
-            return int(file.read().split()[0])
+        return int(rig.read_text(self.path).split()[0])
 
     def disarm(self):
         """True: one died."""
@@ -230,8 +228,7 @@ def test_a_check_that_fails_is_a_pause(kept, directory, shm_directory, rng, full
                 died += deaths.disarm()
         seen = kept.successor()
         assert seen["deaths"] == died > 0 and seen["last_death"] == "signal 6" and seen["calls_lost"] == 0
-        with open(os.path.join(kept.store, "log")) as log:
-            assert log.read().count("bug: check failed: pthread_mutex_lock(&m->mutex) == 0") == died
+        assert rig.read_text(os.path.join(kept.store, "log")).count("bug: check failed: pthread_mutex_lock(&m->mutex) == 0") == died
     finally:
         deaths.disarm()
         assert kept.cairn("umount", kept.mnt).returncode == 0
@@ -316,10 +313,9 @@ def test_without_resend_what_was_closed_is_closed(kept, directory, rng, full, sa
     died = 0
     for locks in range(12) if full else rng.sample(range(5), 3):
         path = os.path.join(kept.mnt, f"file-{locks}")
-        fd = os.open(path, os.O_CREAT | os.O_RDWR)
-        os.write(fd, b"content")
-        deaths.arm(locks, OPCODE_RELEASE)
-        os.close(fd)
+        with rig.opened(path, os.O_CREAT | os.O_RDWR) as fd:
+            os.write(fd, b"content")
+            deaths.arm(locks, OPCODE_RELEASE)
         rig.poll(lambda: kept.status()["mount"]["open_files"] == 0, 10, "the handle to be closed")
         died += deaths.disarm()
         assert rig.read_file(path) == b"content"

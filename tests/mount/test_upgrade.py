@@ -46,8 +46,7 @@ def program(pid):
 
 def script(directory, text):
     path = os.path.join(directory, f"script-{time.monotonic_ns()}")
-    with open(path, "w") as file:
-        file.write("#!/bin/sh\n" + text)
+    rig.write_file(path, "#!/bin/sh\n" + text)
     os.chmod(path, 0o755)
     return path
 
@@ -171,8 +170,7 @@ def test_what_cannot_take_over_changes_nothing(kept, directory, other, full):
         done = upgrade(kept, "--binary", path, code=FAILED)
         assert word in done.stderr, (path, done)
         assert kept.daemon() == daemon and kept.successor()["upgrade_tries"] == 0
-    with open(kept.mnt + "/file", "rb") as file:
-        assert file.read() == b"content"
+    assert rig.read_file(kept.mnt + "/file") == b"content"
     upgrade(kept, "--binary", other)
     kept.umount()
 

@@ -6,8 +6,7 @@ import socket
 import stat
 
 from script import (AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_SYMLINK_NOFOLLOW, OTHER, OWNER, USERS, as_user, fchmodat2,
-                    get, linkat, opened,
-                    put, renameat2, script, unlinkat)
+                    get, give, linkat, opened, put, renameat2, script, unlinkat)
 
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
 KINDS = ("missing", "file", "other", "empty", "full", "soft", "to_directory", "dangling", "loop", "fifo", "socket", "hard", "file/x",
@@ -283,7 +282,7 @@ def rename_whiteout(s):
     s.call("replace", os.rename, "c", "b")
     os.mkdir("setgid"), os.mkdir("setgid/from"), os.mkdir("setgid/over"), os.mkdir("setgid/full")
     put("setgid/full/x"), put("setgid/mine", b"mine")
-    os.chown("setgid", OTHER.uid, OTHER.gid), os.chmod("setgid", 0o2777)
+    give("setgid", OTHER, 0o2777)
     with opened("setgid/mine", os.O_RDWR) as fd:
         s.effects("directory", lambda: renameat2("setgid/from", "setgid/over", WHITEOUT))
         os.write(fd, b"more")
@@ -365,8 +364,7 @@ def links_between_users(s):
         with s.directory():
             os.chmod(".", 0o777)
             put("file", b"x", mode)
-            os.chown("file", owner.uid, owner.gid)
-            os.chmod("file", mode)
+            give("file", owner, mode)
             with as_user(user):
                 s.call(f"{mode:o} {owner.name} {user.name}", os.link, "file", "new")
             s.tree(f"{mode:o} {owner.name} {user.name} tree")

@@ -9,9 +9,8 @@ import struct
 import time
 import subprocess
 
-from script import (AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, get, linkat, opened,
-                    put, script,
-                    with_fd)
+from script import (AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_FOLLOW, LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, get, give, linkat,
+                    opened, put, script, with_fd)
 
 ACCESS = {"r": os.O_RDONLY, "w": os.O_WRONLY, "rw": os.O_RDWR}
 FLAGS = {
@@ -96,7 +95,7 @@ def named(fd, path, way):
 def open_unnamed(s):
     """O_TMPFILE: where, how, by whom; what it is like; and with a name."""
     os.mkdir("directory"), put("file"), os.mkdir("gone"), os.mkdir("setgid")
-    os.chown("setgid", OTHER.uid, OTHER.gid), os.chmod("setgid", 0o2777)
+    give("setgid", OTHER, 0o2777)
     here = os.open(".", os.O_RDONLY)
     for path, access, mode in itertools.product(("directory", "file", "missing", "setgid"), ACCESS.values(), (0o600, 0o7777, 0)):
         def shape():
@@ -160,8 +159,7 @@ def open_other_flags(s):
     for name in ("O_SYNC", "O_DSYNC", "O_CLOEXEC", "O_NOCTTY", "O_NOATIME", "O_ASYNC", "O_LARGEFILE", "O_NDELAY"):
         for access in ACCESS.values():
             s.call(f"{name} {access}", with_fd, "file", access | getattr(os, name), lambda fd: os.fstat(fd).st_size)
-    os.chown("file", OWNER.uid, OWNER.gid)
-    os.chmod("file", 0o666)
+    give("file", OWNER, 0o666)
     for user in USERS:
         with as_user(user):
             s.call(f"O_NOATIME {user.name}", try_open, "file", os.O_RDONLY | os.O_NOATIME)
@@ -194,8 +192,7 @@ def open_permissions(s):
 
 def put_back(path, mode):
     put(path, b"text")
-    os.chown(path, OWNER.uid, OWNER.gid)
-    os.chmod(path, mode)
+    give(path, OWNER, mode)
 
 
 @script
@@ -204,8 +201,7 @@ def open_new_files(s):
     for directory_mode, mode, umask, user in itertools.product((0o777, 0o2777, 0o1777), (0o666, 0o777, 0o4755, 0o2755, 0o7777, 0),
                                                                (0, 0o022, 0o077), USERS):
         with s.directory():
-            os.chown(".", OWNER.uid, OWNER.gid)
-            os.chmod(".", directory_mode)
+            give(".", OWNER, directory_mode)
             before = os.umask(umask)
             with as_user(user):
                 label = f"{directory_mode:o} {mode:o} {umask:o} {user.name}"

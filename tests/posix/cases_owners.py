@@ -7,7 +7,7 @@ import socket
 import stat
 import struct
 
-from script import OTHER, OWNER, ROOT, USERS, as_user, fallocate, facts, opened, put, script
+from script import OTHER, OWNER, ROOT, USERS, as_user, fallocate, facts, give, opened, put, script
 
 MODES = (0o4755, 0o2755, 0o6755, 0o2745, 0o6644, 0o7777, 0o644)
 
@@ -125,8 +125,7 @@ def setid_cleared_by_changes(s):
             put("file", b"text")
             put("source", b"data", 0o644)
             os.chmod(".", 0o777)
-            os.chown("file", OWNER.uid, OWNER.gid)
-            os.chmod("file", mode | 0o666)
+            give("file", OWNER, mode | 0o666)
             label = f"{name} {mode:o} {user.name}"
             with as_user(user):
                 with opened("file") as fd:
@@ -158,8 +157,7 @@ def setid_cleared_by_references(s):
     os.chmod("source", 0o644)
     for (name, offset), mode, user in itertools.product({"chunk": 0, "hole": 1 << 16}.items(), (0o4755, 0o2755, 0o2745, 0o644), USERS):
         put("file", b"text")
-        os.chown("file", OWNER.uid, OWNER.gid)
-        os.chmod("file", mode | 0o666)
+        give("file", OWNER, mode | 0o666)
         label = f"{name} {mode:o} {user.name}"
         with as_user(user), opened("file") as fd, opened("source", os.O_RDONLY) as source:
             s.call(label, os.copy_file_range, source, fd, 1 << 16, offset, 0)
@@ -189,8 +187,7 @@ def setgid_without_execute(s):
     """A set-group-ID bit without group execution, which means nothing any more, goes by the writer's groups."""
     for user in USERS:
         put("file", b"text")
-        os.chown("file", OWNER.uid, OWNER.gid)
-        os.chmod("file", 0o2666)
+        give("file", OWNER, 0o2666)
         with as_user(user), opened("file") as fd:
             os.write(fd, b"x")
         s.note(user.name, oct(os.stat("file").st_mode))
@@ -222,8 +219,7 @@ def setgid_directory(s):
     for user, mode in itertools.product(USERS, (0o2777, 0o777, 0o3777)):
         with s.directory():
             os.mkdir("at")
-            os.chown("at", OWNER.uid, OWNER.gid)
-            os.chmod("at", mode)
+            give("at", OWNER, mode)
             with as_user(user):
                 os.mkdir("at/sub")
                 os.mkdir("at/sub/deeper")
@@ -245,8 +241,7 @@ def access_checks(s):
         for kind in ("file", "directory"):
             with s.directory():
                 (put if kind == "file" else os.mkdir)("it")
-                os.chown("it", OWNER.uid, OWNER.gid)
-                os.chmod("it", mode)
+                give("it", OWNER, mode)
                 with as_user(user):
                     bits = [os.access("it", bit, effective_ids=True) for bit in (os.F_OK, os.R_OK, os.W_OK, os.X_OK, os.R_OK | os.W_OK)]
                 s.note(f"{mode:o} {user.name} {kind}", bits)

@@ -5,7 +5,7 @@ import mmap
 import os
 import time
 
-from script import (AT_SYMLINK_NOFOLLOW, OTHER, OWNER, TICK, USERS, UTIME_NOW, UTIME_OMIT, as_user, fallocate, get, linkat, opened,
+from script import (AT_SYMLINK_NOFOLLOW, OTHER, OWNER, TICK, USERS, UTIME_NOW, UTIME_OMIT, as_user, fallocate, get, give, linkat, opened,
                     put, renameat2, script, utimensat, with_fd)
 
 
@@ -204,8 +204,7 @@ def utimens_by_whom(s):
     for mode, user, (name, (atime, mtime)) in itertools.product((0o600, 0o644, 0o666, 0o400, 0o444), USERS, kinds.items()):
         with s.directory():
             put("file")
-            os.chown("file", OWNER.uid, OWNER.gid)
-            os.chmod("file", mode)
+            give("file", OWNER, mode)
             with as_user(user):
                 s.call(f"{mode:o} {user.name} {name}", utimensat, "file", atime, mtime)
 

@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 
-from script import LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, opened, put, script
+from script import LIBC, OTHER, OWNER, USERS, as_user, checked, fallocate, give, opened, put, script
 
 CREATE, REPLACE = os.XATTR_CREATE, os.XATTR_REPLACE
 
@@ -88,8 +88,7 @@ def xattr_by_whom(s):
         with s.directory():
             put("file")
             os.setxattr("file", "user.x", b"1")
-            os.chown("file", OWNER.uid, OWNER.gid)
-            os.chmod("file", mode)
+            give("file", OWNER, mode)
             with as_user(user):
                 s.call(f"{mode:o} {user.name} set", os.setxattr, "file", "user.y", b"1")
                 s.call(f"{mode:o} {user.name} get", os.getxattr, "file", "user.x")

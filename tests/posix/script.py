@@ -190,8 +190,7 @@ class Script:
     def directory(self):
         """An empty directory to work in, for one row of a table."""
         self.directories += 1
-        name = f"{self.directories:05}"
-        os.mkdir(name)
+        name = rig.mkdir(f"{self.directories:05}")
         above = os.open(".", os.O_RDONLY)
         os.chdir(name)
         try:
@@ -223,9 +222,13 @@ def put(path, content=b"", mode=0o644):
     os.chmod(path, mode)
 
 
+def give(path, user, mode):
+    os.chown(path, user.uid, user.gid)
+    os.chmod(path, mode)
+
+
 def get(path):
-    with open(path, "rb") as file:
-        return file.read()
+    return rig.read_file(path)
 
 
 @contextlib.contextmanager

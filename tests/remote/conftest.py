@@ -7,6 +7,7 @@ import pytest
 
 import fault_proxy
 import remote as remotes
+from dense_job import Job
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +47,12 @@ def remote(request, directory, seed, full):
 def mount(on_remote, remote):
     """A private store on a remote of each kind, not yet mounted."""
     return on_remote(remote)
+
+
+@pytest.fixture
+def job(node):
+    node.mount()
+    return Job(node)
 
 
 @pytest.fixture

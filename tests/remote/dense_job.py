@@ -89,11 +89,17 @@ def check_fresh(node, content, **options):
     assert fresh.fsck().returncode == 0, fresh.fsck().stdout
 
 
-def save_some(job, count):
+def save_some(job, count, **what):
     """Each one is in the remote before the next."""
     for _ in range(count):
-        job.save()
+        job.save(**what)
         job.node.wait_remote()
+
+
+def check_end(job):
+    """The store is whole, and another node reads the same."""
+    job.node.umount_whole()
+    check_fresh(job.node, job.content)
 
 
 def sent(node):

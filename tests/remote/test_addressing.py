@@ -19,9 +19,8 @@ def test_addressing(on_remote, s3, proxy, addressing):
         mount.write("file", rig.seeded_bytes(i, 3 * rig.MIB), "remote")
     rig.poll(lambda: len(s3.heads()) == 1, 20, "older heads to be deleted", 0.2)
     mount.umount(drain="remote")
-    fresh = mount.fresh().mount()
-    assert rig.read_file(os.path.join(fresh.mnt, "file")) == rig.seeded_bytes(2, 3 * rig.MIB)
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        assert rig.read_file(os.path.join(fresh.mnt, "file")) == rig.seeded_bytes(2, 3 * rig.MIB)
     paths = {entry["path"].split("?")[0] for entry in proxy.log()}
     top = f"/{s3.prefix}/" if addressing == "virtual" else f"/{s3.bucket}/{s3.prefix}/"
     assert any(path.startswith(top + "packs/") for path in paths) and any(path.startswith(top + "heads/") for path in paths)

@@ -56,11 +56,6 @@ def outcome(directory, name, data):
     return True
 
 
-def wait_of(node, path):
-    done = node.cairn("wait", "--level", "remote", "--timeout", "60s", path)
-    return done.returncode, done.stderr
-
-
 class Away:
     """Objects that are taken from a remote, and what they were."""
 
@@ -100,9 +95,9 @@ def expect_told(node, name, pack):
     text = node.cairn("status", node.mnt).stdout
     assert "missing or damaged" in text and "before they could be uploaded" not in text, text
     for asked in (path, node.mnt):
-        code, said = wait_of(node, asked)
+        code, said = node.wait_of(asked)
         assert code == 1 and name in said, (code, said)
-    assert wait_of(node, os.path.join(node.mnt, "other")) == (0, "")
+    assert node.wait_of(os.path.join(node.mnt, "other")) == (0, "")
     with pytest.raises(OSError):
         os.getxattr(path, "user.cairn.level")
     done = node.cairn("scrub", node.mnt)
@@ -114,7 +109,7 @@ def expect_whole(node, name, data):
     """Soon the mount asks by itself, and nothing is left of it."""
     rig.poll(lambda: node.remote_status()["suspect_packs"] == 0, 60, "the pack to be trusted again", 0.2)
     assert outcome(node.mnt, name, data)
-    assert wait_of(node, node.mnt) == (0, "")
+    assert node.wait_of(node.mnt) == (0, "")
     assert os.getxattr(os.path.join(node.mnt, name), "user.cairn.level") == b"remote"
     assert node.status()["damage"] == []
     assert "clean" in node.verb("scrub", node.mnt).stdout
@@ -147,11 +142,10 @@ def test_a_pack_that_comes_back(node, rng, how):
     evict_all(node)
     assert outcome(node.mnt, "file", data)
     node.umount_whole()
-    fresh = node.fresh().mount()
-    assert outcome(fresh.mnt, "file", data)
-    publish_more(fresh, "by another")
-    assert outcome(fresh.mnt, "file", data)
-    fresh.umount()
+    with node.elsewhere() as fresh:
+        assert outcome(fresh.mnt, "file", data)
+        publish_more(fresh, "by another")
+        assert outcome(fresh.mnt, "file", data)
 
 
 @pytest.mark.timeout(240)
@@ -163,16 +157,15 @@ def test_a_pack_that_is_away_from_one_writer_to_the_next(node, rng):
     assert not outcome(node.mnt, "file", data)
     publish_more(node, "more")
     node.umount()
-    fresh = node.fresh().mount()
-    for number in range(3):
-        publish_more(fresh, f"next{number}")
-    assert not outcome(fresh.mnt, "file", data)
-    away.give_back(pack)
-    assert outcome(fresh.mnt, "file", data)
-    for number in range(2):
-        publish_more(fresh, f"last{number}")
-    expect_whole(fresh, "file", data)
-    fresh.umount()
+    with node.elsewhere() as fresh:
+        for number in range(3):
+            publish_more(fresh, f"next{number}")
+        assert not outcome(fresh.mnt, "file", data)
+        away.give_back(pack)
+        assert outcome(fresh.mnt, "file", data)
+        for number in range(2):
+            publish_more(fresh, f"last{number}")
+        expect_whole(fresh, "file", data)
 
 
 @pytest.mark.timeout(240)
@@ -208,9 +201,9 @@ def test_no_wait_ends_before_a_new_view_was_compared(node, rng, how, where):
         os.unlink(there)
         os.rename(there + ".aside", there)
     again.mount()
-    code, said = wait_of(again, os.path.join(again.mnt, "file"))
+    code, said = again.wait_of(os.path.join(again.mnt, "file"))
     assert code == 1 and "file" in said, (code, said)
-    assert wait_of(again, os.path.join(again.mnt, "other")) == (0, "")
+    assert again.wait_of(os.path.join(again.mnt, "other")) == (0, "")
     rig.poll(lambda: not os.path.exists(again.store + "/unlisted"), 20, "the view to have what was found", 0.1)
     away.give_back(pack)
     expect_whole(again, "file", data)
@@ -225,15 +218,14 @@ def test_equal_content_is_stored_anew(node, rng):
     assert not outcome(node.mnt, "file", data)
     rig.poll(lambda: node.remote_status()["suspect_packs"], 20, "the pack to be suspect", 0.1)
     rig.write_file(os.path.join(node.mnt, "twin"), data)
-    assert wait_of(node, node.mnt) == (0, "")
+    assert node.wait_of(node.mnt) == (0, "")
     assert node.remote_status()["suspect_chunks"] == 0
     evict_all(node)
     assert outcome(node.mnt, "file", data) and outcome(node.mnt, "twin", data)
     publish_more(node, "more")
     node.umount()
-    fresh = node.fresh().mount()
-    assert outcome(fresh.mnt, "file", data) and outcome(fresh.mnt, "twin", data)
-    fresh.umount()
+    with node.elsewhere() as fresh:
+        assert outcome(fresh.mnt, "file", data) and outcome(fresh.mnt, "twin", data)
 
 
 @pytest.mark.timeout(240)
@@ -243,7 +235,7 @@ def test_what_nvme_has_is_uploaded_again_before_a_wait_ends(node, rng):
     (pack,) = packs(node.remote)
     Away(node.remote, rng).take(pack)
     assert node.cairn("gc", node.mnt).returncode == 0  # it lists
-    assert wait_of(node, os.path.join(node.mnt, "file")) == (0, "")
+    assert node.wait_of(os.path.join(node.mnt, "file")) == (0, "")
     assert pack not in packs(node.remote) and packs(node.remote)
     evict_all(node)
     assert outcome(node.mnt, "file", data)
@@ -314,12 +306,10 @@ class Campaign:
             outcome(self.node.mnt, name, self.job.content[name])
 
     def look_elsewhere(self):
-        fresh = self.node.fresh()
-        fresh.mount(ro=True)
-        for name, data in self.job.content.items():
-            if os.path.exists(os.path.join(fresh.mnt, name)):
-                outcome(fresh.mnt, name, data)
-        fresh.umount()
+        with self.node.elsewhere(ro=True) as fresh:
+            for name, data in self.job.content.items():
+                if os.path.exists(os.path.join(fresh.mnt, name)):
+                    outcome(fresh.mnt, name, data)
         fresh.close()
 
     def step(self):
@@ -333,24 +323,23 @@ class Campaign:
         for name, data in self.job.content.items():
             assert outcome(self.node.mnt, name, data), f"{name} is not back"
         rig.poll(lambda: self.node.remote_status().get("suspect_packs", 0) == 0, 60, "all packs to be trusted again", 0.2)
-        assert wait_of(self.node, self.node.mnt) == (0, "")
+        assert self.node.wait_of(self.node.mnt) == (0, "")
         self.collect()
         evict_all(self.node)
         for name, data in self.job.content.items():
             assert outcome(self.node.mnt, name, data), name
         self.node.umount_whole()
-        fresh = self.node.fresh().mount()
-        for name, data in self.job.content.items():
-            assert outcome(fresh.mnt, name, data), f"{name} on a fresh node"
-        fresh.umount()
+        with self.node.elsewhere() as fresh:
+            for name, data in self.job.content.items():
+                assert outcome(fresh.mnt, name, data), f"{name} on a fresh node"
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.pieces(10)
-def test_objects_that_come_and_go(on_remote, directory, rng, full, piece):
+def test_objects_that_come_and_go(on_remote, rng, full, piece):
     """The campaign: everything is back when the objects are, and no byte is ever wrong."""
     pytest.importorskip("torch")
-    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", **SMALL).mount()
+    node = on_remote(reduce="dense", **SMALL).mount()
     campaign = Campaign(node, rng)
     for _ in range(2):
         campaign.save()

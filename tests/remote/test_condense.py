@@ -10,25 +10,18 @@ import numpy
 import pytest
 
 import processes
-import remote as remotes
 import rig
 import trained
-from dense_job import Job, Training, check_fresh, differing, safetensors, save_some
+from dense_job import Job, Training, check_end, check_fresh, differing, safetensors, save_some
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.needs_mount
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(400)]
 
 
 @pytest.fixture
-def node(on_remote, directory):
-    return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", reduce_after="0s", gc_grace="1s", stage="256M")
-
-
-@pytest.fixture
-def job(node):
-    node.mount()
-    return Job(node)
+def node(on_remote):
+    return on_remote(reduce="dense", reduce_after="0s", gc_grace="1s", stage="256M")
 
 
 def on_nvme(node, name="run"):
@@ -52,11 +45,6 @@ def wait_condensed(node, timeout=90):
             seen, since = dense_bytes(node), time.monotonic()
 
 
-def drop_pages():
-    with open("/proc/sys/vm/drop_caches", "w") as file:
-        file.write("3")
-
-
 def fetched(node):
     """Bytes from the remote, but for those that an upload reads to merge small packs: it may do so at any time."""
     status = node.remote_status()
@@ -65,7 +53,7 @@ def fetched(node):
 
 def check_reads_itself(node, content):
     """All of it, from NVMe alone."""
-    drop_pages()
+    processes.drop_pages()
     before = fetched(node)
     assert differing(node.mnt, content) == []
     assert fetched(node) == before and not node.status()["damage"]
@@ -78,7 +66,6 @@ def check_copied(node, directory, content):
     assert differing(out, {name.removeprefix("run/"): data for name, data in content.items()}) == []
 
 
-@pytest.mark.timeout(400)
 def test_old_checkpoints_become_dense(job, report, directory):
     save_some(job, 6)
     wait_condensed(job.node)
@@ -94,17 +81,13 @@ def test_old_checkpoints_become_dense(job, report, directory):
     check_copied(job.node, directory, job.content)
     job.node.mount_anew()
     check_reads_itself(job.node, job.content)
-    job.node.umount_whole()
-    check_fresh(job.node, job.content)
+    check_end(job)
 
 
-@pytest.mark.timeout(400)
 def test_chains_are_two_deep(job, report):
     """What would be deeper stays as it is, and the next two rest on it: of weights alone two in three become dense."""
     job.training = Training(elements=rig.MIB // 8)
-    for _ in range(10):
-        job.save(parts=["model"])
-        job.node.wait_remote()
+    save_some(job, 10, parts=["model"])
     wait_condensed(job.node)
     raw, ratio = on_nvme(job.node)
     report("chains", {"ratio": ratio})
@@ -115,13 +98,10 @@ def test_chains_are_two_deep(job, report):
     job.node.umount_whole()
 
 
-@pytest.mark.timeout(400)
 def test_what_is_condensed_is_merged_from_nvme(job, report):
     """Small packs of the remote are written anew: chunks that NVMe has in the same form are not fetched for it."""
     job.training = Training(elements=rig.MIB // 8)
-    for _ in range(6):
-        job.save(parts=["model"])
-        job.node.wait_remote()
+    save_some(job, 6, parts=["model"])
     wait_condensed(job.node)
     before = job.node.remote_status()
     for number in range(24):
@@ -142,12 +122,10 @@ def condensed(node):
     return sum(row["stored_bytes"] for row in rows if row["encoding"] in ("twin", "dx"))
 
 
-@pytest.mark.timeout(400)
-def test_it_keeps_to_the_limit_of_writeback(on_remote, directory):
+def test_it_keeps_to_the_limit_of_writeback(on_remote):
     """A round is paid for before the next one, as all that writeback writes."""
     limit, a_round = 256 * rig.KIB, 16 * rig.MIB
-    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
-    node = on_remote(remote, reduce="dense", reduce_after="1h", stage="256M").mount()
+    node = on_remote(reduce="dense", reduce_after="1h", stage="256M").mount()
     save_some(Job(node), 9)
     assert condensed(node) == 0
     begin = time.monotonic()
@@ -173,12 +151,10 @@ def keep_writing(node):
     rig.write_file(os.path.join(node.mnt, "small"), b"a line of a log\n")
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("program", [keep_reading, keep_writing])
-def test_it_waits_while_a_program_goes_on(on_remote, directory, program):
+def test_it_waits_while_a_program_goes_on(on_remote, program):
     """Nothing becomes dense as long as there is a read or a write now and then; when there is none any more, it does."""
-    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
-    node = on_remote(remote, reduce="dense", reduce_after="1h", stage="256M").mount()
+    node = on_remote(reduce="dense", reduce_after="1h", stage="256M").mount()
     job = Job(node)
     job.training = Training(elements=rig.MIB // 8)
     save_some(job, 3)
@@ -199,7 +175,6 @@ def held(node):
     return [status[tier]["held_bytes"] for tier in ("nvme", "remote")]
 
 
-@pytest.mark.timeout(400)
 def test_what_others_rest_on_is_deleted(job):
     """Its files go; its chunks stay on NVMe as long as others rest on them, and go with these."""
     save_some(job, 5)
@@ -255,11 +230,9 @@ def test_killed_while_it_condenses(job, seed):
         node.wait_remote()
     wait_condensed(job.node)
     check_reads_itself(job.node, job.content)
-    job.node.umount_whole()
-    check_fresh(job.node, job.content)
+    check_end(job)
 
 
-@pytest.mark.timeout(400)
 def test_content_that_comes_again_is_stored_by_itself(job):
     """A save of what an old checkpoint has does not get its chain."""
     save_some(job, 4)
@@ -272,7 +245,6 @@ def test_content_that_comes_again_is_stored_by_itself(job):
     check_reads_itself(job.node, job.content)
 
 
-@pytest.mark.timeout(400)
 def test_evicted_and_warmed(job):
     """What others rest on leaves after them. What comes back stands by itself."""
     save_some(job, 4)
@@ -281,7 +253,7 @@ def test_evicted_and_warmed(job):
     job.node.cairn("evict", first)
     check_reads = [name for name in job.content if not name.startswith("run/step1/")]
     before = fetched(job.node)
-    drop_pages()
+    processes.drop_pages()
     assert differing(job.node.mnt, {name: job.content[name] for name in check_reads}) == []
     assert fetched(job.node) == before, "nothing that others rest on had gone"
     job.node.remount(reduce_after="1h")  # what comes back does not become dense again
@@ -312,10 +284,9 @@ def save_layers(job, step, layers):
 
 
 @pytest.mark.timeout(600)
-def test_many_small_chunks(on_remote, directory, report, full):
+def test_many_small_chunks(on_remote, report, full):
     """With --full 30,000: few packs are made of them, and it takes a time that grows as their number does."""
-    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
-    node = on_remote(remote, reduce="dense", reduce_after="1h", stage="256M").mount()
+    node = on_remote(reduce="dense", reduce_after="1h", stage="256M").mount()
     job, layers = Job(node), 6000 if full else 600
     for step in range(1, 5):
         save_layers(job, step, layers)
@@ -353,12 +324,9 @@ def spoil(path):
 
 def save_on_a_base(job):
     """Models that rest on the first one, and a file beside them. Returns the packs of the first."""
-    job.save(parts=["model"])
-    job.node.wait_remote()
+    save_some(job, 1, parts=["model"])
     bases = local_packs(job.node)
-    for _ in range(3):
-        job.save(parts=["model"])
-        job.node.wait_remote()
+    save_some(job, 3, parts=["model"])
     job.write("beside", rig.seeded_bytes(5, 2 * rig.MIB))
     job.node.wait_remote()
     wait_condensed(job.node)
@@ -366,14 +334,13 @@ def save_on_a_base(job):
     return bases
 
 
-@pytest.mark.timeout(400)
 def test_a_damaged_base_is_healed_from_the_remote(job):
     bases = save_on_a_base(job)
     job.node.umount()
     for path in bases:
         spoil(path)
     job.node.mount()
-    drop_pages()
+    processes.drop_pages()
     assert differing(job.node.mnt, job.content) == []
     assert fetched(job.node) > 0 and not job.node.status()["damage"]
     assert job.node.cairn("scrub", job.node.mnt).returncode == 0
@@ -381,7 +348,6 @@ def test_a_damaged_base_is_healed_from_the_remote(job):
     job.node.umount_whole()
 
 
-@pytest.mark.timeout(400)
 def test_a_damaged_base_costs_what_rests_on_it(job):
     """Without the remote: EIO for these bytes, and all else is read."""
     bases = save_on_a_base(job)
@@ -393,7 +359,7 @@ def test_a_damaged_base_costs_what_rests_on_it(job):
         spoil(path)
     job.node.options = {"stage": "256M", "reduce": "dense"}
     job.node.mount()
-    drop_pages()
+    processes.drop_pages()
     for name in ("beside", names[-1]):
         assert rig.read_file(os.path.join(job.node.mnt, name)) == job.content[name]
     for name in names[1:-1]:

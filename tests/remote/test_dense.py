@@ -16,11 +16,11 @@ import processes
 import remote as remotes
 import rig
 import trained
-from dense_job import Job, Training, bytes_of, check_fresh, differing, safetensors, save_some, sent
+from dense_job import Job, Training, bytes_of, check_end, check_fresh, differing, safetensors, save_some, sent
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.needs_mount
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(400)]
 
 GRACE = "1s"
 
@@ -30,14 +30,8 @@ def packs(node):
 
 
 @pytest.fixture
-def node(on_remote, directory):
-    return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", gc_grace=GRACE, stage="256M")
-
-
-@pytest.fixture
-def job(node):
-    node.mount()
-    return Job(node)
+def node(on_remote):
+    return on_remote(reduce="dense", gc_grace=GRACE, stage="256M")
 
 
 def raw_bytes(job, part):
@@ -59,7 +53,6 @@ def test_chunks_lie_beside_their_bases(node):
     check_fresh(node, job.content)
 
 
-@pytest.mark.timeout(400)
 def test_a_fresh_node_reads_all(job, report):
     save_some(job, 5)
     status = job.node.remote_status()
@@ -69,11 +62,9 @@ def test_a_fresh_node_reads_all(job, report):
     assert sent(job.node)["dx"] > 0.7 * raw_bytes(job, "model.pt")
     assert ratio < 0.70
     assert status["reduction"]["wrong_chunks"] == 0 and status["reduction"]["cpu_s"] > 0
-    job.node.umount_whole()
-    check_fresh(job.node, job.content)
+    check_end(job)
 
 
-@pytest.mark.timeout(400)
 def test_what_others_are_stored_by_is_deleted(job):
     """The first checkpoint is what the others hang on: its files go, its chunks stay as long as they are needed."""
     save_some(job, 4)
@@ -82,21 +73,16 @@ def test_what_others_are_stored_by_is_deleted(job):
     job.node.wait_remote()
     time.sleep(1.5)
     for _ in range(3):
-        job.save(parts=["model"])
-        job.node.wait_remote()
+        save_some(job, 1, parts=["model"])
         assert job.node.cairn("gc", job.node.mnt).returncode == 0
         time.sleep(1.1)
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    job.node.umount_whole()
-    check_fresh(job.node, job.content)
+    check_end(job)
 
 
-@pytest.mark.timeout(400)
 def test_weights_alone_are_chains(job, report):
     """Each is stored by the one before. Whatever of them is deleted, and however deep the newest is, a fresh node reads what is there."""
-    for _ in range(11):
-        job.save(parts=["model"])
-        job.node.wait_remote()
+    save_some(job, 11, parts=["model"])
     assert sent(job.node)["dx"] > 0.85 * raw_bytes(job, "model.pt")
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
     for number in (1, 2, 3, 4, 5, 6, 7, 9):
@@ -108,14 +94,12 @@ def test_weights_alone_are_chains(job, report):
     status = job.node.remote_status()
     report("held", {"ratio": status["pack_bytes"] / status["logical_bytes"]})
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    job.node.umount_whole()
-    check_fresh(job.node, job.content)
+    check_end(job)
 
 
-@pytest.mark.timeout(400)
-def test_a_base_is_deleted_while_its_successor_is_sent(on_remote, directory):
+def test_a_base_is_deleted_while_its_successor_is_sent(on_remote):
     """A job that keeps its last checkpoint alone deletes the one before as soon as the new one is whole."""
-    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", stage="256M", upload_limit="64K").mount()
+    node = on_remote(reduce="dense", stage="256M", upload_limit="64K").mount()
     job = Job(node)
     job.save(parts=["model"])
     node.wait_remote()
@@ -136,15 +120,12 @@ def test_a_base_is_deleted_while_its_successor_is_sent(on_remote, directory):
     check_fresh(node, job.content)
 
 
-@pytest.mark.timeout(400)
 def test_a_base_outlives_a_merge_of_what_it_serves(job):
     """Packs of chunks that are stored by the first checkpoint are merged; then its files go, and the grace passes."""
     job.training = Training(elements=rig.MIB // 8)
     save_some(job, 1)
     first = packs(job.node)
-    for _ in range(6):
-        job.save(parts=["model"])
-        job.node.wait_remote()
+    save_some(job, 6, parts=["model"])
     assert sent(job.node)["dx"] > 0.7 * 6 / 7 * raw_bytes(job, "model.pt")
     before = packs(job.node) - first
     for number in range(20):
@@ -166,7 +147,6 @@ def test_a_base_outlives_a_merge_of_what_it_serves(job):
     job.node.umount_whole()
 
 
-@pytest.mark.timeout(400)
 def test_all_goes_when_nothing_needs_it(job):
     """What only deleted chunks needed is deleted, too."""
     save_some(job, 3)
@@ -215,7 +195,6 @@ def check_prefix(node, remote, content):
         shutil.rmtree(fresh.root, ignore_errors=True)
 
 
-@pytest.mark.timeout(400)
 def test_every_prefix_of_what_was_put(on_remote, directory, rng, full):
     """P5: after each put (by default after some) another node reads a state that was. One head has several checkpoints at once."""
     remote = remotes.DirRemote(os.path.join(directory, "remotes"))
@@ -236,12 +215,11 @@ def test_every_prefix_of_what_was_put(on_remote, directory, rng, full):
     assert files == sorted(files), "a later one has less"
 
 
-@pytest.mark.timeout(400)
-def test_priority_of_encoding(on_remote, directory):
+def test_priority_of_encoding(on_remote):
     """Low, as that of writeback, but for a caller who waits for the remote."""
     threads = 2
     options = {"reduce": "dense", "stage": "256M", "upload_limit": "8M", "upload_threads": threads}
-    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **options).mount()
+    node = on_remote(**options).mount()
     job, normal = Job(node), os.getpriority(os.PRIO_PROCESS, node.proc.pid)
     low = min(normal + 10, 19)
     save_some(job, 1)
@@ -262,9 +240,8 @@ def test_priority_of_encoding(on_remote, directory):
     assert lowered <= threads, "each was about to begin a chunk when the caller came, and no more"
 
 
-@pytest.mark.timeout(400)
-def test_killed_while_it_uploads(on_remote, directory):
-    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", stage="256M", upload_threads=1).mount()
+def test_killed_while_it_uploads(on_remote):
+    node = on_remote(reduce="dense", stage="256M", upload_threads=1).mount()
     job = Job(node)
     save_some(job, 2)
     dense = 0  # what a daemon has sent is counted as long as it lives
@@ -350,11 +327,10 @@ class Life:
         check_fresh(self.node, self.job.content)
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.pieces(10)
-def test_whatever_happens(on_remote, directory, rng, full, piece):
+def test_whatever_happens(on_remote, rng, full, piece):
     """Saves, deletions, gc, kills, eviction, takeovers in any order: every node reads what there is."""
-    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="dense", gc_grace=GRACE, stage="128M").mount()
+    node = on_remote(reduce="dense", gc_grace=GRACE, stage="128M").mount()
     life = Life(node, rng)
     life.save()
     life.go_on(40 if full else 12)
@@ -373,14 +349,11 @@ def damaged(path, data):
     return bad
 
 
-@pytest.mark.timeout(400)
 def test_a_lost_base_is_stored_again(job):
     """By hand, the packs of the first model are removed from the remote. The node has them on NVMe."""
-    job.save(parts=["model"])
-    job.node.wait_remote()
+    save_some(job, 1, parts=["model"])
     bases = packs(job.node)
-    job.save(parts=["model"])
-    job.node.wait_remote()
+    save_some(job, 1, parts=["model"])
     assert sent(job.node)["dx"] > 0
     for name in bases:
         job.node.remote.delete(name)
@@ -393,11 +366,9 @@ def test_a_lost_base_is_stored_again(job):
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
 
 
-@pytest.mark.timeout(400)
 def test_a_lost_base_costs_what_hangs_on_it(job):
     """The same, and no node has it any more: EIO for the chunks that were stored by it, all else is read."""
-    job.save(parts=["model"])
-    job.node.wait_remote()
+    save_some(job, 1, parts=["model"])
     bases = packs(job.node)
     job.save(parts=["model"])
     job.write("run/beside", rig.seeded_bytes(3, 3 * rig.MIB))
@@ -418,7 +389,6 @@ def test_a_lost_base_costs_what_hangs_on_it(job):
         fresh.umount()
 
 
-@pytest.mark.timeout(400)
 def test_names_that_are_written_over(job):
     """A checkpoint of one name, and one of two names in turns, as some frameworks save it."""
     for number in range(5):
@@ -431,7 +401,6 @@ def test_names_that_are_written_over(job):
     job.node.umount_whole()
 
 
-@pytest.mark.timeout(400)
 def test_without_a_mount(job, directory):
     """cairn ls and cp read the remote themselves."""
     save_some(job, 3)
@@ -441,7 +410,6 @@ def test_without_a_mount(job, directory):
     assert [name for name, data in job.content.items() if rig.read_file(os.path.join(out, name.removeprefix("run/"))) != data] == []
 
 
-@pytest.mark.timeout(400)
 def test_a_fresh_node_goes_on(job):
     """It has no chunk on NVMe when it begins; what it saves itself may be stored by what it read."""
     save_some(job, 2)
@@ -457,7 +425,6 @@ def test_a_fresh_node_goes_on(job):
     check_fresh(fresh, other.content)
 
 
-@pytest.mark.timeout(400)
 def test_a_mount_without_dense_reads_it_and_moves_it(job):
     """reduce=fast goes on with such a remote: its packs are merged, and nothing is lost."""
     save_some(job, 3)
@@ -469,7 +436,6 @@ def test_a_mount_without_dense_reads_it_and_moves_it(job):
     job.node.umount_whole()
 
 
-@pytest.mark.timeout(400)
 def test_contents_of_reduce_are_reduced(job):
     """What --reduce makes other tests write is stored by others, small as it is."""
     for number in range(16):
@@ -480,7 +446,6 @@ def test_contents_of_reduce_are_reduced(job):
     check_fresh(job.node, job.content)
 
 
-@pytest.mark.timeout(400)
 def test_a_cut_of_many_chunks(job, full):
     """With --full: more than the upload lists at once (32,768), in each of two cuts."""
     random, rows = numpy.random.default_rng(5), 17_000 if full else 700
@@ -492,5 +457,4 @@ def test_a_cut_of_many_chunks(job, full):
         job.node.wait_remote(timeout="1500s")
     assert sent(job.node)["dx"] > 0.9 * raw_bytes(job, "model.safetensors") / 2
     assert sent(job.node)["twin"] > 0, "few chunks that small have a landmark"
-    job.node.umount_whole()
-    check_fresh(job.node, job.content)
+    check_end(job)

@@ -7,7 +7,6 @@ import os
 import pytest
 
 import faultdisk
-import remote as remotes
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -24,7 +23,7 @@ def count_mkdirs(disk):
 @pytest.mark.parametrize("skip", (0, 1, 2))
 def test_what_was_named_is_stored_again(on_remote, request, directory, skip):
     build = faultdisk.build_of(request.config, request.getfixturevalue("sanitized"))
-    node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")))
+    node = on_remote()
     disk = faultdisk.FaultDisk(node, build, os.path.join(directory, "faults"), below=node.remote.path)
     node.mount()
     node.wait_remote()

@@ -45,12 +45,9 @@ def run_until_faults(mount, proxy, rng, log, wanted):
     while proxy.stats()["fault_count"] < wanted:
         turn += 1
         logs.append((f"{path}-{turn}", f"{log}-{turn}"))
-        writers = history.Writers(*logs[-1], rng.randrange(1 << 30), seconds=4, pause=0.02, shard=1 << 20)
-        mount.quiet(writers)
-        try:
+        with history.writing(*logs[-1], rng.randrange(1 << 30), ready=0, seconds=4, pause=0.02, shard=1 << 20) as writers:
+            mount.quiet(writers)
             settle(mount, writers)
-        finally:
-            writers.kill()
         assert turn < 100, f"only {proxy.stats()} in {turn} turns"
     return logs
 
@@ -90,8 +87,7 @@ def test_faults_lose_nothing(on_remote, behind_proxy, proxy, rng, shm_directory,
 def save_in_rounds(mount, rng_seed, rounds):
     """The same content each time it is called; each round is its own cut, so that runs can be compared."""
     for number in range(rounds):
-        directory = os.path.join(mount.mnt, f"step-{number}")
-        os.mkdir(directory)
+        directory = rig.mkdir(os.path.join(mount.mnt, f"step-{number}"))
         for part in range(3):
             rig.write_file(os.path.join(directory, f"part-{part}"), rig.seeded_bytes(f"{rng_seed} {number} {part}", 300_000))
         mount.wait_remote(timeout="120s")
@@ -180,9 +176,8 @@ def test_remote_dead_for_the_whole_run(on_remote, behind_proxy, proxy, rng):
     mount.wait_remote(timeout="120s")
     assert "unreachable_s" not in mount.remote_status()
     mount.umount()
-    fresh = mount.fresh().mount()
-    check_files(fresh, taken)
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        check_files(fresh, taken)
 
 
 @pytest.mark.timeout(120)
@@ -195,9 +190,8 @@ def test_umount_drains_with_progress_or_says_no(on_remote, behind_proxy, proxy, 
     assert done.returncode == 3 and mount.answers(), done
     proxy.set(down=False)
     mount.umount(drain="remote")
-    fresh = mount.fresh().mount()
-    assert len(rig.read_file(os.path.join(fresh.mnt, "file"))) == rig.MIB
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        assert len(rig.read_file(os.path.join(fresh.mnt, "file"))) == rig.MIB
 
 
 @pytest.mark.timeout(120)
@@ -212,9 +206,8 @@ def test_damaged_object_is_healed_from_nvme(on_remote, remote, rng, how):
     mount.verb("scrub", mount.mnt)
     mount.wait_remote()
     mount.umount()
-    fresh = mount.fresh().mount()
-    assert rig.read_file(os.path.join(fresh.mnt, "file")) == data
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        assert rig.read_file(os.path.join(fresh.mnt, "file")) == data
 
 
 @pytest.mark.timeout(120)
@@ -242,11 +235,6 @@ def test_damaged_object_is_never_served(on_remote, remote, rng):
             fresh.close()
 
 
-def wait_of(node, path):
-    done = node.cairn("wait", "--level", "remote", "--timeout", "60s", path)
-    return done.returncode, done.stderr
-
-
 @pytest.mark.noise  # the damage is put where a pack of raw bytes has some
 def test_what_was_damaged_before_its_upload_is_told(on_remote, remote):
     """P3: neither fsync=remote nor a wait says that the remote has what it will never have. Other files are as ever."""
@@ -256,21 +244,19 @@ def test_what_was_damaged_before_its_upload_is_told(on_remote, remote):
     rig.write_file(path, rig.seeded_bytes(1, 4 * rig.MIB))
     node.umount()
     for name in os.listdir(os.path.join(node.store, "packs")):
-        with open(os.path.join(node.store, "packs", name), "r+b") as file:
-            file.seek(3 * rig.MIB)
-            file.write(b"\x5a" * 24)
+        rig.patch(os.path.join(node.store, "packs", name), 3 * rig.MIB, b"\x5a" * 24)
     node.mount()
-    code, text = wait_of(node, path)
+    code, text = node.wait_of(path)
     assert code == 1 and "neither from NVMe nor from the remote" in text
-    code, text = wait_of(node, node.mnt)
+    code, text = node.wait_of(node.mnt)
     assert code == 1 and "file" in text and "scrub" in text
     assert node.remote_status()["damaged_chunks"] == 1
     with open(path, "rb") as file, pytest.raises(OSError) as failure:
         os.fsync(file.fileno())
     assert failure.value.errno == errno.EIO
     rig.write_synced(other, b"other")
-    assert wait_of(node, other) == (0, "")
+    assert node.wait_of(other) == (0, "")
     rig.write_synced(path, rig.seeded_bytes(2, 4 * rig.MIB))
-    assert wait_of(node, path) == (0, "")
-    assert wait_of(node, node.mnt) == (0, "")
+    assert node.wait_of(path) == (0, "")
+    assert node.wait_of(node.mnt) == (0, "")
     assert node.remote_status()["damaged_chunks"] == 0

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import processes
 import remote as remotes
 import rig
 
@@ -32,12 +33,12 @@ def put(mount, name, seed, size):
 
 
 def published(mount, files):
-    """The files on the remote, the node gone; a mount on another, not yet mounted."""
+    """The files on the remote, the node gone; a mount on another."""
     mount.mount()
     data = {name: put(mount, name, seed, size) for seed, (name, size) in enumerate(files.items())}
     mount.wait_remote()
     mount.umount()
-    return mount.fresh(), data
+    return mount.fresh().mount(), data
 
 
 def fetched(mount):
@@ -48,11 +49,6 @@ def kept(mount):
     return mount.status()["nvme"]["pack_bytes"]
 
 
-def drop_pages():
-    with open("/proc/sys/vm/drop_caches", "w") as file:
-        file.write("1")
-
-
 def same(mount, data):
     return [name for name, bytes_ in data.items() if rig.read_file(os.path.join(mount.mnt, name)) != bytes_]
 
@@ -61,14 +57,12 @@ def test_fresh_node_reads_every_byte(mount):
     """P5, P8: small, large, many, sparse."""
     files = {"empty": 0, "one": 1, "inline": 3000, "dir/odd": 5 * MIB + 7, "big": 70 * MIB} | {f"many/{i}": 40_000 for i in range(50)}
     fresh, data = published(mount, files)
-    fresh.mount()
     assert same(fresh, data) == []
     assert fetched(fresh) < 1.15 * sum(files.values())
 
 
 def test_part_of_a_file_costs_little(mount):
     fresh, data = published(mount, {"big": 200 * MIB})
-    fresh.mount()
     with open(os.path.join(fresh.mnt, "big"), "rb", buffering=0) as file:
         for at in (150 * MIB + 123, 20 * MIB):
             file.seek(at)
@@ -79,7 +73,6 @@ def test_part_of_a_file_costs_little(mount):
 def test_sequential_reader_is_served_ahead(mount):
     """Few and large requests, nothing twice."""
     fresh, data = published(mount, {"big": 200 * MIB})
-    fresh.mount()
     before = fresh.remote_status()["requests_total"]
     assert same(fresh, data) == []
     assert fetched(fresh) <= 210 * MIB
@@ -88,7 +81,6 @@ def test_sequential_reader_is_served_ahead(mount):
 
 def test_mapped_file_is_served_ahead(mount):
     fresh, data = published(mount, {"big": 100 * MIB})
-    fresh.mount()
     with open(os.path.join(fresh.mnt, "big"), "rb") as file:
         view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         assert view[:] == data["big"]
@@ -98,7 +90,6 @@ def test_mapped_file_is_served_ahead(mount):
 
 def test_several_readers_at_once(mount, rng):
     fresh, data = published(mount, {f"f{i}": 30 * MIB for i in range(6)})
-    fresh.mount()
     wrong = []
 
     def read(name, dice):
@@ -111,11 +102,7 @@ def test_several_readers_at_once(mount, rng):
         if rig.read_file(path) != whole:
             wrong.append(name)
 
-    threads = [threading.Thread(target=read, args=(name, random.Random(rng.random()))) for name in list(data) * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    processes.in_threads(lambda one: read(*one), [(name, random.Random(rng.random())) for name in list(data) * 2])
     assert wrong == []
 
 
@@ -123,7 +110,6 @@ def test_several_readers_at_once(mount, rng):
 def test_what_was_fetched_is_kept(mount, remote):
     """After a clean end, and after a kill a moment later, the remote is not needed any more."""
     fresh, data = published(mount, {"big": 60 * MIB, "small": 50_000})
-    fresh.mount()
     assert same(fresh, data) == []
     rig.poll(lambda: kept(fresh) >= 60 * MIB, 10, "what was fetched to be kept")
     time.sleep(2.5)  # the last of it follows within a second or two
@@ -136,7 +122,6 @@ def test_what_was_fetched_is_kept(mount, remote):
 
 def test_file_in_the_remote_only_says_so(mount):
     fresh, data = published(mount, {"big": 3 * MIB})
-    fresh.mount()
     fresh.umount()
     fresh.options.pop("remote")
     fresh.mount()
@@ -154,9 +139,9 @@ def test_cap_is_kept_by_eviction(mount):
         mount.wait_remote()
         assert mount.status()["nvme"]["used_bytes"] <= 300 * MIB
     assert mount.status()["nvme"]["evicted_bytes_total"] > 0
-    drop_pages()
+    processes.drop_pages()
     assert same(mount, data) == []
-    drop_pages()
+    processes.drop_pages()
     assert same(mount, data) == []
     assert mount.status()["nvme"]["used_bytes"] <= 300 * MIB
     mount.umount_whole()
@@ -200,7 +185,7 @@ def test_pinned_files_stay(mount):
     for i in range(6):
         data[f"f{i}"] = put(mount, f"f{i}", i, 60 * MIB)
         mount.wait_remote()
-    drop_pages()
+    processes.drop_pages()
     mount.remount(nvme="300M")
     before = fetched(mount)
     assert rig.read_file(os.path.join(mount.mnt, "run/pinned")) == data["run/pinned"]
@@ -245,7 +230,7 @@ def test_a_pin_holds_at_once(mount, how):
         os.setxattr(run if how == "directory" else path, "user.cairn.pin", b"1")
     path = path if how == "file" else os.path.join(run, "file")
     done = mount.cairn("evict", path, "--timeout", "20s")
-    drop_pages()
+    processes.drop_pages()
     before = fetched(mount)
     assert rig.read_file(path) == data
     assert fetched(mount) == before, done
@@ -262,7 +247,7 @@ def test_evict_and_warmup(mount):
     assert (done.returncode, done.stderr) == (0, "")
     assert kept(mount) < 40 * MIB
     mount.remount()
-    drop_pages()
+    processes.drop_pages()
     assert rig.read_file(os.path.join(mount.mnt, "other")) == data["other"]
     assert fetched(mount) == 0
     done = mount.cairn("warmup", "--json", path, os.path.join(mount.mnt, "other"))
@@ -332,9 +317,9 @@ def test_damaged_chunk_is_healed_from_the_remote(mount, remote):
 
 def test_damage_in_the_remote_is_never_shown(mount, remote):
     """P8: EIO, never a wrong byte."""
-    fresh, data = published(mount, {"big": 8 * MIB})
+    published(mount, {"big": 8 * MIB})
     spoil(os.path.join(remote.path, "packs"))
-    fresh.mount()
+    fresh = mount.fresh().mount()
     with open(os.path.join(fresh.mnt, "big"), "rb", buffering=0) as file, pytest.raises(OSError):
         file.read(MIB)
     assert fresh.status()["damage"]
@@ -344,13 +329,12 @@ def test_damage_in_the_remote_is_never_shown(mount, remote):
 def test_killed_while_it_fetches(mount, rng, request):
     fresh, data = published(mount, {f"f{i}": 25 * MIB for i in range(4)})
     for _ in range(30 if request.config.getoption("--full") else 4):
-        fresh.mount()
         thread = threading.Thread(target=lambda: tolerate(lambda: same(fresh, data)))
         thread.start()
         time.sleep(rng.random() * 1.5)
         fresh.kill9()
         thread.join()
-    fresh.mount()
+        fresh.mount()
     assert same(fresh, data) == []
     fresh.umount_whole()
 

@@ -77,9 +77,7 @@ class Changes:
         rig.write_file(path, self.rng.randbytes(self.rng.choice([10, 5000, 200_000, 3 << 20])))
 
     def append(self, path):
-        with open(path, "r+b") as file:
-            file.seek(self.rng.randrange(100_000))
-            file.write(self.rng.randbytes(1000))
+        rig.patch(path, self.rng.randrange(100_000), self.rng.randbytes(1000))
 
     def allocate(self, path):
         with open(path, "r+b") as file:
@@ -168,10 +166,9 @@ def test_same_cut_published_again(on_remote, remote):
     for turn in range(5):
         publish_in_pieces(writer, turn)
         newest = max(remote.heads())
-        follower = writer.fresh(**{**FOLLOW, "follow": "1h"}).mount()
-        was_first = max(remote.heads()) == newest
-        assert rig.read_file(os.path.join(follower.mnt, "file")) == content
-        follower.umount()
+        with writer.elsewhere(**{**FOLLOW, "follow": "1h"}) as follower:
+            was_first = max(remote.heads()) == newest
+            assert rig.read_file(os.path.join(follower.mnt, "file")) == content
         rig.poll(lambda: max(remote.heads()) > newest, 30, "the merge")
         follower.mount()
         same_trees(writer.mnt, follower.mnt)
@@ -187,11 +184,9 @@ def test_shows_prefixes_under_load(on_remote, remote, rng, shm_directory, full):
     """P5: while writers run, what a follower shows at a moment is a prefix of their history."""
     writer = on_remote(remote, **SMALL, gc_grace="2s").mount()
     log = os.path.join(shm_directory, "log")
-    writers = history.Writers(os.path.join(writer.mnt, "run"), log, rng.randrange(1 << 30), pause=0.05, shard=1 << 20)
-    writer.quiet(writers)
-    follower, taken = None, []
-    try:
-        rig.poll(lambda: writers.mark() > 10_000, 60, "the writers to run")
+    taken = []
+    with history.writing(os.path.join(writer.mnt, "run"), log, rng.randrange(1 << 30), pause=0.05, shard=1 << 20) as writers:
+        writer.quiet(writers)
         rig.poll(lambda: newest(remote) > 0, 30, "a head")
         follower = writer.fresh(**FOLLOW).mount()
         for _ in range(30 if full else 3):
@@ -202,8 +197,6 @@ def test_shows_prefixes_under_load(on_remote, remote, rng, shm_directory, full):
                 path = os.path.join(follower.mnt, "run")
                 time.sleep(1.1)
                 taken.append(judge.check_cut(path, log, 0, mark)[0] if os.path.isdir(path) else 0)
-    finally:
-        writers.kill()
     print("prefixes of", taken, "operations")
     assert taken == sorted(taken) and taken[-1] > 0
 
@@ -219,8 +212,7 @@ def test_open_files_go_on(on_remote, remote):
     handles = {name: os.open(os.path.join(follower.mnt, name), os.O_RDONLY) for name in ("changed", "deleted", "renamed")}
     try:
         assert all(os.pread(fd, 1 << 20, 0) == old for fd in handles.values())
-        with open(os.path.join(writer.mnt, "changed"), "r+b") as file:  # the same inode, and the same size
-            file.write(new)
+        rig.patch(os.path.join(writer.mnt, "changed"), 0, new)  # the same inode, and the same size
         os.unlink(os.path.join(writer.mnt, "deleted"))
         os.rename(os.path.join(writer.mnt, "renamed"), os.path.join(writer.mnt, "elsewhere"))
         catch_up(writer, follower)
@@ -257,21 +249,19 @@ def test_writes_nothing(on_remote, remote):
     rig.write_file(os.path.join(writer.mnt, "file"), b"x" * 100_000)
     writer.umount(drain="remote")
     before = remote.names()
-    follower = writer.fresh(**FOLLOW).mount()
-    path = os.path.join(follower.mnt, "file")
-    for remounted in (False, True):
-        if remounted:
-            rig.run("mount", "-i", "-o", "remount,rw", follower.mnt)
-        for change in changes_of(follower.mnt):
-            with pytest.raises(OSError) as caught:
-                change()
-            assert caught.value.errno == errno.EROFS
-        errors = follower.status()["errors"]
-        assert bool(errors) == remounted and all("follows another writer" in error["cause"] for error in errors), errors
-    assert rig.read_file(path) == b"x" * 100_000
-    assert os.getxattr(path, "user.cairn.level") == b"remote"
-    time.sleep(2.5)
-    follower.umount()
+    with writer.elsewhere(**FOLLOW) as follower:
+        path = os.path.join(follower.mnt, "file")
+        for remounted in (False, True):
+            if remounted:
+                rig.run("mount", "-i", "-o", "remount,rw", follower.mnt)
+            for change in changes_of(follower.mnt):
+                with rig.fails(errno.EROFS):
+                    change()
+            errors = follower.status()["errors"]
+            assert bool(errors) == remounted and all("follows another writer" in error["cause"] for error in errors), errors
+        assert rig.read_file(path) == b"x" * 100_000
+        assert os.getxattr(path, "user.cairn.level") == b"remote"
+        time.sleep(2.5)
     assert remote.names() == before
 
 
@@ -280,11 +270,10 @@ def test_only_reads_are_asked_for(on_remote, s3, proxy):
     writer = on_remote(s3, **SMALL).mount()
     writer.write("file", b"x" * 100_000, "remote")
     proxy.reset()
-    follower = writer.fresh(s3.through(proxy), **FOLLOW).mount()
-    rig.write_file(os.path.join(writer.mnt, "file"), b"y" * 100_000)
-    catch_up(writer, follower)
-    assert rig.read_file(os.path.join(follower.mnt, "file")) == b"y" * 100_000
-    follower.umount()
+    with writer.elsewhere(s3.through(proxy), **FOLLOW) as follower:
+        rig.write_file(os.path.join(writer.mnt, "file"), b"y" * 100_000)
+        catch_up(writer, follower)
+        assert rig.read_file(os.path.join(follower.mnt, "file")) == b"y" * 100_000
     assert set(proxy.stats()["methods"]) <= {"GET", "HEAD"}
 
 
@@ -330,16 +319,14 @@ def test_reading_what_is_gone(on_remote, remote, rng):
     rig.poll(lambda: len(before - set(remote.names("packs/"))) == 2, 60, "gc to take the packs")
     try:
         assert os.pread(handles[0], 4 << 20, 0) == new
-        with pytest.raises(OSError) as caught:
+        with rig.fails(errno.ESTALE):
             os.pread(handles[1], 1, 0)
-        assert caught.value.errno == errno.ESTALE
         assert not follower.status()["damage"]
         writer.kill9()  # it would heal it
         for name in before & set(remote.names("packs/")):
             remote.delete(name)
-        with pytest.raises(OSError) as caught:
+        with rig.fails(errno.EIO):
             os.pread(handles[2], 1, 0)
-        assert caught.value.errno == errno.EIO
         assert follower.status()["damage"]
     finally:
         for fd in handles:
@@ -368,11 +355,10 @@ def test_killed_while_following(on_remote, remote, rng, full):
     follower.umount_whole()
 
 
-def test_killed_when_a_head_came_behind_own_batches(on_remote, directory):
+def test_killed_when_a_head_came_behind_own_batches(on_remote):
     """What a follower keeps of fetched content is in batches of its own numbers, above the writer's; the head that comes then begins the
     journal below them, and a kill leaves a stage that has seen both."""
-    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
-    writer = on_remote(remote, **SMALL).mount()
+    writer = on_remote(**SMALL).mount()
     path = rig.write_file(os.path.join(writer.mnt, "file"), rig.seeded_bytes(1, 4 * rig.MIB))
     writer.wait_remote()
     follower = writer.fresh(**FOLLOW).mount()
@@ -415,9 +401,8 @@ def test_remote_out_of_reach(on_remote, directory):
     remote = remotes.DirRemote(os.path.join(directory, "remotes"))
     writer = on_remote(remote, **SMALL).mount()
     writer.write("file", b"one", "remote")
-    follower = writer.fresh(**FOLLOW).mount()
-    assert rig.read_file(os.path.join(follower.mnt, "file")) == b"one"
-    follower.umount()
+    with writer.elsewhere(**FOLLOW) as follower:
+        assert rig.read_file(os.path.join(follower.mnt, "file")) == b"one"
     rig.write_file(os.path.join(writer.mnt, "file"), b"two!")
     writer.umount(drain="remote")
     os.rename(remote.path, remote.path + ".away")
@@ -448,10 +433,10 @@ def features(data):
 
 
 @pytest.mark.timeout(240)
-def test_the_writer_begins_to_reduce(on_remote, directory):
+def test_the_writer_begins_to_reduce(on_remote):
     """Chunks may come to the follower's NVMe as the remote has them: its store says so from the first such head on, and an older version
     refuses it by name."""
-    writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="off", **SMALL).mount()
+    writer = on_remote(reduce="off", **SMALL).mount()
     writer.write("before", b"nothing to reduce", "remote")
     follower = writer.fresh(**FOLLOW).mount()
     superblock = os.path.join(follower.store, "superblock")
@@ -467,9 +452,9 @@ def test_the_writer_begins_to_reduce(on_remote, directory):
 
 
 @pytest.mark.timeout(240)
-def test_a_newer_version_publishes(on_remote, directory):
+def test_a_newer_version_publishes(on_remote):
     """What it may have written is not taken for damage: the state before it stays shown, until this version may read on."""
-    writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **SMALL).mount()
+    writer = on_remote(**SMALL).mount()
     writer.write("a", b"of this version", "remote")
     follower = writer.fresh(**FOLLOW).mount()
     info = writer.remote.get("cairn")
@@ -490,9 +475,9 @@ def head_features(head):
 
 
 @pytest.mark.timeout(240)
-def test_a_head_says_what_its_reader_must_know(on_remote, directory):
+def test_a_head_says_what_its_reader_must_know(on_remote):
     """By itself: the marker may be an older copy, or read a moment before."""
-    writer = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), reduce="off", **SMALL).mount()
+    writer = on_remote(reduce="off", **SMALL).mount()
     writer.write("a", b"of this version", "remote")
     newest = writer.remote.heads()[max(writer.remote.heads())]
     assert head_features(newest) == 0 and newest[8] == 1, "0.2.0 reads it"

@@ -8,7 +8,6 @@ import stat
 import numpy
 import pytest
 
-import remote as remotes
 import rig
 
 pytestmark = pytest.mark.needs_mount
@@ -26,8 +25,7 @@ def weights(step, rng=numpy.random.default_rng(5)):
 
 def fill(mount, content, kind):
     for i in range(STEPS):
-        path = os.path.join(mount.mnt, f"step{i}")
-        os.mkdir(path)
+        path = rig.mkdir(os.path.join(mount.mnt, f"step{i}"))
         content[f"/step{i}/model.pt"] = weights(i) if kind == "dense" else rig.seeded_bytes(f"fsck {i}", STEP)
         rig.write_file(os.path.join(path, "model.pt"), content[f"/step{i}/model.pt"])
         rig.write_file(os.path.join(path, "note"), f"step {i}".encode())

@@ -220,13 +220,11 @@ def test_a_fenced_writer_deletes_nothing(on_remote, remote, rng):
     first = on_remote(remote, gc_grace=GRACE, lease="1s").mount()
     content = keep_last_two(first, rng, 4, size=rig.MIB)
     first.pause()
-    second = first.fresh(takeover=True)
-    second.mount()
-    check(second.mnt, content)
-    for number in range(3):
-        content[f"new{number}"] = save(second, f"new{number}", 2 * rig.MIB, rng)
-        second.wait_remote()
-    second.umount()
+    with first.elsewhere(takeover=True) as second:
+        check(second.mnt, content)
+        for number in range(3):
+            content[f"new{number}"] = save(second, f"new{number}", 2 * rig.MIB, rng)
+            second.wait_remote()
     time.sleep(2.5)  # all of it is past the grace
     before = set(remote.names())
     first.go_on()

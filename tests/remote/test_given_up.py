@@ -12,6 +12,7 @@ import pytest
 
 import remote as remotes
 import rig
+from remote import runs_of
 
 pytestmark = pytest.mark.needs_mount
 
@@ -36,16 +37,6 @@ def check(mount, names):
     assert sorted(os.listdir(mount.mnt)) == sorted(names)
     for name in names:
         assert rig.read_file(os.path.join(mount.mnt, name)) == content(name)
-
-
-def runs_of(head):
-    """The ids of the runs that the bytes of a head name."""
-    return [struct.unpack_from("<Q", head, 336 + 72 * i)[0] for i in range(struct.unpack_from("<I", head, 12)[0])]
-
-
-def objects(remote):
-    """Names that matter; a mount that is refused may leave no other."""
-    return {name for name in remote.names() if name.startswith(("heads/", "packs/", "runs/", "copies/", "cairn"))}
 
 
 def age(remote, when):
@@ -96,12 +87,6 @@ def other(node):
     return fresh
 
 
-def refused(mount, **options):
-    done = mount.verb("mount", mount.store, mount.mnt, "-o", mount.option_string(options), code=32)
-    assert not rig.mounted_at(mount.mnt)
-    return done.stderr
-
-
 def without_remote(node):
     """The store's own files, by a mount without the remote."""
     alone = rig.Mount(node.root, node.binary, store=node.store, reduce="off").mount()
@@ -112,30 +97,28 @@ def without_remote(node):
 @pytest.mark.parametrize("options", [{}, {"ro": True}, {"takeover": True}, {"rollback": True}], ids=str)
 def test_the_store_that_was_given_up_is_refused(node, other, options):
     """Its newer state is whole, and the remote's lacks it: neither is changed, whatever the options."""
-    left = objects(node.remote)
-    said = refused(node, **options)
+    left = node.remote.objects()
+    said = node.refused(**options)
     assert re.search(rf"head {other.lost} of \S+ \S+, which this store published, was given up there: since \S+ \S+ a mount with --rollback ",
                      said), said
     assert f"(4 files, {4 * 300_000 / rig.MIB:.1f} MiB)" in said, said
     assert "without --remote" in said and "an empty prefix" in said and "an empty STORE" in said, said
-    assert objects(node.remote) == left
+    assert node.remote.objects() == left
     without_remote(node)
 
 
 def test_ways_out(node, other, directory):
     """Its state can be published elsewhere, and an empty store goes on from the remote."""
-    refused(node)
+    node.refused()
     elsewhere = remotes.DirRemote(os.path.join(directory, "elsewhere"))
     remote = node.remote
     node.use(elsewhere).mount()
     check(node, steps(ALL))
     node.umount("remote")
-    reader = node.fresh().mount(ro=True)
-    check(reader, steps(ALL))
-    reader.umount()
-    empty = node.fresh(remote=remote).mount()
-    check(empty, other.names)
-    empty.umount()
+    with node.elsewhere(ro=True) as reader:
+        check(reader, steps(ALL))
+    with node.elsewhere(remote=remote) as empty:
+        check(empty, other.names)
     other.mount()  # goes on from its own head, which has come over
     check(other, other.names)
     other.umount()
@@ -147,7 +130,7 @@ def test_later_writers_still_say_so(node, other):
     for i in range(3):
         save(third, f"third{i}")
     third.umount("remote")
-    refused(node)
+    node.refused()
     without_remote(node)
 
 
@@ -163,9 +146,8 @@ def test_a_store_that_nobody_went_on_without(node):
     node.umount("remote")
     heads = node.remote.heads()
     assert struct.unpack_from("<I", heads[max(heads)], 84)[0] >> 31 == 0, "earlier versions may read it again"
-    reader = node.fresh().mount(ro=True)
-    check(reader, [*steps(ALL), "more"])
-    reader.umount()
+    with node.elsewhere(ro=True) as reader:
+        check(reader, [*steps(ALL), "more"])
     node.mount()
     check(node, [*steps(ALL), "more"])
     node.umount()
@@ -186,7 +168,7 @@ def test_what_another_store_had_stays_given_up(node, other):
     check(node, steps(ALL))
     save(node, "more")
     node.umount("remote")
-    assert "was given up there" in refused(other)
+    assert "was given up there" in other.refused()
 
 
 @pytest.mark.parametrize("saves", [False, True])
@@ -213,19 +195,18 @@ def test_a_first_head_that_fails_after_going_back(node, saves):
         names.append("more")
     rig.Mount.umount(node)
     os.rmdir(in_the_way)
-    assert "mount with --rollback" in refused(node)
+    assert "mount with --rollback" in node.refused()
     node.mount(rollback=True)
     check(node, names)
     node.umount("remote")
-    reader = node.fresh().mount(ro=True)
-    check(reader, names)
-    reader.umount()
+    with node.elsewhere(ro=True) as reader:
+        check(reader, names)
 
 
 def test_a_damaged_head_with_a_number_that_none_has(node):
     """A writer that went on from there would have no epoch left: it is refused, and says so."""
     node.remote.put("heads/fffffffffffffff0", b"none of ours")
-    said = refused(node.fresh(), rollback=True)
+    said = node.fresh().refused(rollback=True)
     assert "its newest head is damaged" in said, said
 
 
@@ -248,7 +229,7 @@ def test_an_older_copy_of_the_prefix(node, goes_on):
         save(second, f"second{max(remote.heads())}")
     assert (max(remote.heads()) > newest) == goes_on
     second.umount("remote")
-    said = refused(node)
+    said = node.refused()
     assert "went on without this store" in said and "has data that is not in it" in said, said
     alone = rig.Mount(node.root, node.binary, store=node.store, reduce="off").mount()
     check(alone, [*steps(ALL), *new])
@@ -292,9 +273,8 @@ def test_what_was_given_up_stays_for_a_stated_time(node, other):
 
     rig.poll(is_gone, 60, "all of it to go", 1)
     other.umount("remote")
-    reader = node.fresh().mount(ro=True)
-    assert os.listdir(reader.mnt) == ["tick"]
-    reader.umount()
+    with node.elsewhere(ro=True) as reader:
+        assert os.listdir(reader.mnt) == ["tick"]
 
 
 def test_runs_that_a_head_names_stay(node):
@@ -337,19 +317,17 @@ def test_heads_that_were_given_up_are_no_candidates(node):
         remote.delete(f"heads/{number:016x}")
     remote.put(f"heads/{newest:016x}", b"damaged")
     for options in ({"ro": True}, {"rollback": True}):
-        assert "no older head is whole" in refused(node.fresh(), **options)
+        assert "no older head is whole" in node.fresh().refused(**options)
     for number in set(heads) - {newest}:
         remote.put(f"heads/{number:016x}", heads[number])
-    reader = node.fresh().mount(ro=True)
-    assert set(went_back_to) <= set(os.listdir(reader.mnt)) <= {*went_back_to, "other0", "other1"}
-    reader.umount()
+    with node.elsewhere(ro=True) as reader:
+        assert set(went_back_to) <= set(os.listdir(reader.mnt)) <= {*went_back_to, "other0", "other1"}
 
 
 def test_the_log_says_how_long(node):
     lost = lose_newest_run(node.remote)
-    fresh = node.fresh(rollback_keep="2h").mount(rollback=True)
-    assert re.search(rf"heads [0-9]+ to {lost} are given up: what they name stays in \S+ for 2.0 hours", fresh.log()), fresh.log()
-    fresh.umount()
+    with node.elsewhere(rollback_keep="2h", rollback=True) as fresh:
+        assert re.search(rf"heads [0-9]+ to {lost} are given up: what they name stays in \S+ for 2.0 hours", fresh.log()), fresh.log()
 
 
 def test_fsck_does_not_mourn_them(node, other):

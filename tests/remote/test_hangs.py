@@ -17,8 +17,7 @@ class Stopped:
     """A FUSE filesystem whose daemon stands: calls wait, but SIGKILL ends them, as on a hard NFS mount."""
 
     def __init__(self, request, mount_factory, directory):
-        below = directory + "/below"
-        os.mkdir(below)
+        below = rig.mkdir(directory + "/below")
         self.mount = mount_factory(below, kind=remotes.RemoteMount, remote=remotes.DirRemote(below + "/none"), remote_timeout=None)
         self.mount.options.pop("remote"), self.mount.options.pop("lease")
         request.addfinalizer(self.close)
@@ -136,12 +135,17 @@ def test_kill(mount, place):
     goes_on(mount, place)
 
 
-def test_mount(mount, place):
-    """A mount serves without the directory, and goes on with it as soon as it answers."""
+def hang_behind_a_file(mount, place):
+    """A file is in the remote, nothing is mounted, and then the directory hangs."""
     mount.mount()
     mount.write("file", b"1", "remote")
     mount.umount()
     place.hang()
+
+
+def test_mount(mount, place):
+    """A mount serves without the directory, and goes on with it as soon as it answers."""
+    hang_behind_a_file(mount, place)
     mount.mount()
     assert mount.status()["remote"]["state"] == "unreachable"
     mount.write("file", b"2", "nvme")
@@ -163,10 +167,7 @@ def test_mount_interrupted(mount, place):
 @pytest.mark.parametrize("place", [Stopped], ids=["stopped"], indirect=True)  # a frozen filesystem can be read
 def test_verb_interrupted(mount, place):
     """So can a verb that reads the remote."""
-    mount.mount()
-    mount.write("file", b"1", "remote")
-    mount.umount()
-    place.hang()
+    hang_behind_a_file(mount, place)
     command = [mount.binary, "ls", f"dir:{place.path}", "--remote-timeout", "1h"]
     # A shell's background jobs, and what they start, ignore SIGINT.
     with subprocess.Popen(command, stderr=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as verb:
@@ -190,7 +191,5 @@ def test_the_helper_dies(on_remote, directory):
             os.kill(pid, signal.SIGKILL)
         mount.wait(level="remote")
     mount.umount()
-    fresh = mount.fresh()
-    fresh.mount()
-    assert sorted(os.listdir(fresh.mnt)) == ["0", "1", "2"]
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        assert sorted(os.listdir(fresh.mnt)) == ["0", "1", "2"]

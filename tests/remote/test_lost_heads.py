@@ -40,17 +40,6 @@ def lose(remote, what):
             remote.delete(name)
 
 
-def objects(remote):
-    """Names that matter; a mount that is refused may leave no other."""
-    return {name for name in remote.names() if name.startswith(("heads/", "packs/", "runs/", "copies/", "cairn"))}
-
-
-def refused(mount, **options):
-    done = mount.verb("mount", mount.store, mount.mnt, "-o", mount.option_string(options), code=32)
-    assert not rig.mounted_at(mount.mnt)
-    return done.stderr
-
-
 def check(mount, content=None):
     content = CONTENT if content is None else content
     assert sorted(os.listdir(mount.mnt)) == sorted(content)
@@ -59,23 +48,21 @@ def check(mount, content=None):
 
 def fresh_sees(mount, content):
     """What a node with an empty store takes over, while the other is not mounted."""
-    fresh = mount.fresh()
-    fresh.mount()
-    check(fresh, content)
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        check(fresh, content)
 
 
 @pytest.mark.parametrize("what", LOSSES)
 def test_no_history_begins_there(published, remote, what):
     """With an empty store, and with the one that published there: how much is left, since when, and what to do. Nothing is changed."""
     lose(remote, what)
-    left = objects(remote)
+    left = remote.objects()
     packs = len([name for name in left if name.startswith("packs/")])
     for mount in (published.fresh(), published):
-        said = refused(mount)
+        said = mount.refused()
         assert ("its marker, the object 'cairn'" if what != "heads" else "every head") in said, said
         assert f" {packs} packs" in said and re.search(r"since 2\d{3}-\d\d-\d\d", said) and "--takeover" in said, said
-        assert objects(remote) == left
+        assert remote.objects() == left
 
 
 @pytest.mark.parametrize("what", LOSSES)
@@ -107,10 +94,8 @@ def test_a_marker_is_restored_from_its_copy(published, remote):
     """By a node that never was there before."""
     marker = remote.get("cairn")
     lose(remote, "marker")
-    fresh = published.fresh()
-    fresh.mount(takeover=True)
-    check(fresh)
-    fresh.umount()
+    with published.elsewhere(takeover=True) as fresh:
+        check(fresh)
     assert remote.get("cairn") == marker
     fresh_sees(published, CONTENT)
 
@@ -130,7 +115,7 @@ def test_a_new_beginning_deletes_nothing(published, remote, what):
     """Packs and runs of before stay, whatever their age, and their numbers are not used again; those that are ours go, and the log
     says so."""
     lose(remote, what)
-    old = {name: remote.get(name) for name in objects(remote) if name != "cairn"}
+    old = {name: remote.get(name) for name in remote.objects() if name != "cairn"}
     node = published.fresh(gc_grace="1s")
     node.mount(takeover=True)
     node.write("new", b"1" * rig.MIB, "remote")
@@ -152,10 +137,10 @@ def test_a_new_beginning_beside_heads_of_another_history(published, remote):
     """Neither copy nor store: the heads that are there stay, and are below those of the new history."""
     remote.delete("heads/cairn")
     lose(remote, "marker")
-    old = {name: remote.get(name) for name in objects(remote)}
+    old = {name: remote.get(name) for name in remote.objects()}
     highest = max(remote.heads())
     node = published.fresh(gc_grace="1s")
-    said = refused(node)
+    said = node.refused()
     assert "a STORE that published there has the key" in said
     node.mount(takeover=True)
     node.write("new", b"new", "remote")
@@ -216,7 +201,7 @@ def test_heads_that_are_seen_late(published, remote, directory, end):
     newest = lose_first_heads(remote)
     node = published.fresh()
     hidden = hide(node, directory, f"{end}{1:016x}", "heads", "packs", "runs", "copies")
-    said = refused(node)
+    said = node.refused()
     assert "was taken just now by" in said, said
     assert not os.path.exists(hidden) and max(remote.heads()) == newest
     fresh_sees(published, CONTENT)
@@ -226,7 +211,7 @@ def test_first_heads_that_gc_deleted(published, remote):
     """And the marker is lost: the heads are not taken for none. Once it is back, numbers go on."""
     newest = lose_first_heads(remote)
     os.rename(remote.file("cairn"), remote.path + "-marker")
-    assert "its marker" in refused(published)
+    assert "its marker" in published.refused()
     assert set(remote.heads()) == {newest}
     os.rename(remote.path + "-marker", remote.file("cairn"))
     published.mount()
@@ -242,7 +227,7 @@ def test_a_copy_of_the_prefix_that_is_not_whole_yet(published, remote, directory
     half = remotes.DirRemote(os.path.join(directory, "half"))
     shutil.copytree(remote.file("packs"), half.file("packs"))
     node = published.fresh(remote=half)
-    assert "its marker" in refused(node)
+    assert "its marker" in node.refused()
     shutil.copytree(remote.path, half.path, dirs_exist_ok=True)
     node.mount()
     check(node)
@@ -273,7 +258,7 @@ def test_a_store_after_which_another_came_publishes_no_head_again(published, rem
     """It knows a head, and not the newest one: its ids would be those of the other store, and gc would delete what that one published."""
     packs, _ = succeeded
     lose(remote, "heads")
-    assert "begin anew beside them" in refused(published)
+    assert "begin anew beside them" in published.refused()
     go_on(published, takeover=True, gc_grace="1s")
     assert {name: remote.get(name) for name in packs} == packs
 
@@ -284,10 +269,10 @@ def test_the_newest_heads_are_lost(published, remote, succeeded):
     for name in heads:
         remote.delete(name)
     fresh = published.fresh()
-    left = objects(remote)
-    said = refused(fresh)
+    left = remote.objects()
+    said = fresh.refused()
     assert "has lost its newest heads" in said and "--rollback" in said, said
-    assert objects(remote) == left
+    assert remote.objects() == left
     go_on(fresh, rollback=True, gc_grace="1h")
     assert {name: remote.get(name) for name in packs} == packs
 
@@ -297,7 +282,7 @@ def test_a_copy_of_the_marker_is_content(published, remote):
     for name in list(remote.names()):
         if name != "heads/cairn":
             remote.delete(name)
-    assert "has lost its marker" in refused(published.fresh())
+    assert "has lost its marker" in published.fresh().refused()
     assert list(remote.names()) == ["heads/cairn"]
 
 

@@ -2,23 +2,16 @@
 """Runs of the remote that are lost or damaged: one of the two objects, or both. Readers go back, writers put them again."""
 import os
 import re
-import struct
 
 import pytest
 
-import remote as remotes
 import rig
+from remote import runs_of
 
 pytestmark = pytest.mark.needs_mount
 
 STEP = 300_000
 SMALL = {"reduce": "off", "writeback_delay": "50ms"}
-
-
-def runs_of(head):
-    """The ids of the runs that the bytes of a head name, oldest first."""
-    count = struct.unpack_from("<I", head, 12)[0]
-    return [struct.unpack_from("<Q", head, 336 + 72 * i)[0] for i in range(count)]
 
 
 def newest(remote):
@@ -28,8 +21,7 @@ def newest(remote):
 
 def save(node, number, seed):
     """Returns when the step is in the remote."""
-    path = os.path.join(node.mnt, f"step{number}")
-    os.mkdir(path)
+    path = rig.mkdir(os.path.join(node.mnt, f"step{number}"))
     rig.write_file(os.path.join(path, "model.pt"), rig.seeded_bytes(f"{seed} {number}", STEP))
     node.wait_remote()
 
@@ -83,9 +75,8 @@ def test_one_of_both_is_enough(node, place, how, directory, seed, rng):
     before = node.remote.names()
     copied(node, os.path.join(directory, "copied"))
     check(os.path.join(directory, "copied"), range(4), seed)
-    reader = node.fresh().mount(ro=True)
-    check(reader.mnt, range(4), seed)
-    reader.umount()
+    with node.elsewhere(ro=True) as reader:
+        check(reader.mnt, range(4), seed)
     assert node.remote.names() == before, "a reader wrote to the remote"
     writer = node.fresh().mount()
     check(writer.mnt, range(4), seed)
@@ -156,11 +147,10 @@ def test_readers_go_back(node, directory, seed):
     assert 2 <= len(steps) < 4
     check(os.path.join(directory, "copied"), steps, seed)
     assert f"showing head {whole} of" in node.verb("ls", *node.remote.flags(), node.remote.spec("/")).stderr
-    reader = node.fresh().mount(ro=True)
-    check(reader.mnt, steps, seed)
-    assert f"showing head {whole} of" in reader.log()
-    assert run in reader.remote_status()["error"]
-    reader.umount()
+    with node.elsewhere(ro=True) as reader:
+        check(reader.mnt, steps, seed)
+        assert f"showing head {whole} of" in reader.log()
+        assert run in reader.remote_status()["error"]
     assert node.remote.names() == before
 
 
@@ -183,12 +173,11 @@ def test_writer_has_to_be_asked(node, seed):
     rig.poll(lambda: not packs <= set(node.remote.names()) or (rig.write_file(os.path.join(fresh.mnt, "tick"), os.urandom(9)), False)[1],
              90, "the packs of the later state to go", 1)
     fresh.umount(drain="remote")
-    other = node.fresh().mount(ro=True)
-    assert set(os.listdir(other.mnt)) == {*steps, "after", "tick"}
-    for step in steps:
-        assert rig.read_file(os.path.join(other.mnt, step, "model.pt")) == rig.seeded_bytes(f"{seed} {step[4:]}", STEP)
-    assert rig.read_file(os.path.join(other.mnt, "after")) == b"after"
-    other.umount()
+    with node.elsewhere(ro=True) as other:
+        assert set(os.listdir(other.mnt)) == {*steps, "after", "tick"}
+        for step in steps:
+            assert rig.read_file(os.path.join(other.mnt, step, "model.pt")) == rig.seeded_bytes(f"{seed} {step[4:]}", STEP)
+        assert rig.read_file(os.path.join(other.mnt, "after")) == b"after"
 
 
 def test_damaged_head(node, directory, seed, rng):
@@ -201,9 +190,8 @@ def test_damaged_head(node, directory, seed, rng):
     assert re.search(rf"head {number} of an unknown time cannot be read: heads/{number:016x} is damaged; showing head {number - 2} of ", said), said
     steps = sorted(os.listdir(os.path.join(directory, "copied")))
     assert 2 <= len(steps) <= 4
-    reader = node.fresh().mount(ro=True)
-    check(reader.mnt, range(len(steps)), seed)
-    reader.umount()
+    with node.elsewhere(ro=True) as reader:
+        check(reader.mnt, range(len(steps)), seed)
     with pytest.raises(rig.MountError, match="newest head is damaged.*--rollback"):
         node.fresh().mount()
     assert node.remote.names() == before
@@ -212,9 +200,8 @@ def test_damaged_head(node, directory, seed, rng):
     save(writer, len(steps), seed)
     writer.umount(drain="remote")
     assert newest(node.remote)[0] > number
-    other = node.fresh().mount(ro=True)
-    check(other.mnt, range(len(steps) + 1), seed)
-    other.umount()
+    with node.elsewhere(ro=True) as other:
+        check(other.mnt, range(len(steps) + 1), seed)
 
 
 def test_lost_head_is_told(node, directory):
@@ -231,9 +218,8 @@ def test_lost_head_is_told(node, directory):
         os.utime(node.remote.file(name), ns=(old, old))
     listed = node.cairn("ls", node.remote.spec("/"))
     assert listed.returncode == 0 and re.search(rf"head [0-9]+ of .* is the newest one, but runs/{runs[-1]:016x} of .* came after it", listed.stderr), listed.stderr
-    reader = node.fresh().mount(ro=True)
-    assert "a later head is lost" in reader.log()
-    reader.umount()
+    with node.elsewhere(ro=True) as reader:
+        assert "a later head is lost" in reader.log()
 
 
 def test_own_store_puts_lost_runs_again(node, seed):
@@ -242,9 +228,8 @@ def test_own_store_puts_lost_runs_again(node, seed):
     node.mount()
     rig.poll(lambda: {f"runs/{run}", f"copies/{run}"} <= set(node.remote.names()), 30, "both objects")
     node.umount(drain="remote")
-    fresh = node.fresh().mount(ro=True)
-    check(fresh.mnt, range(4), seed)
-    fresh.umount()
+    with node.elsewhere(ro=True) as fresh:
+        check(fresh.mnt, range(4), seed)
 
 
 def test_all_runs_of_all_heads(node):

@@ -182,7 +182,6 @@ def test_lies(on_remote, s3, proxy, rng, seed, full, report, kind):
     assert job.longest_step < rig.PATIENCE * 15, "a program waited for the server"
     report(f"lies-{kind}", {"waits_s": waits, "longest_step_s": job.longest_step, **proxy.stats()["faults"]})
     mount.umount()
-    after = mount.fresh(s3, successor=None).mount(takeover=True)
-    job.check(after.mnt)
-    after.verb("scrub", after.mnt)
-    after.umount()
+    with mount.elsewhere(s3, successor=None, takeover=True) as after:
+        job.check(after.mnt)
+        after.verb("scrub", after.mnt)

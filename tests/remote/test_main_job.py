@@ -29,10 +29,8 @@ def resume_elsewhere(mount, directory, reference):
     resumed = job.run(path, os.path.join(directory, "report.json"), "--resume")
     job.check_resumed(resumed, reference, path)
     fresh.umount_whole(drain="remote")
-    after = mount.fresh()
-    after.mount()  # the clean umount released the prefix
-    assert sorted(os.listdir(os.path.join(after.mnt, "run"))) == sorted(["latest", f"step-{STEPS - EVERY:06d}", f"step-{STEPS:06d}"])
-    after.umount()
+    with mount.elsewhere() as after:  # the clean umount released the prefix
+        assert sorted(os.listdir(os.path.join(after.mnt, "run"))) == sorted(["latest", f"step-{STEPS - EVERY:06d}", f"step-{STEPS:06d}"])
     return resumed["start"]
 
 

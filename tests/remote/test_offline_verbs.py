@@ -87,8 +87,7 @@ def published(request, on_remote, remote, directory):
 
 
 def same(one, other):
-    done = subprocess.run(["diff", "-r", "--no-dereference", one, other], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    rig.run("diff", "-r", "--no-dereference", one, other)
     for top, directories, names in os.walk(one):
         for name in directories + names:
             a = os.path.join(top, name)
@@ -149,8 +148,7 @@ def test_cp_of_paths_that_are_longer_than_one_may_be(on_remote, remote, director
         os.close(fd)
     mount.umount(drain="remote")
     verbs = Verbs(mount, remote.url, remote.flags(), tempfile.mkdtemp(dir=directory))
-    out = os.path.join(directory, "out")
-    os.mkdir(out)
+    out = rig.mkdir(os.path.join(directory, "out"))
     verbs.cp("/", out, "-r")
     fds = deep_directories(out, depth)
     for number, fd in list(enumerate(fds))[1:]:

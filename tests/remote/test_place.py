@@ -23,8 +23,7 @@ def remove(remote):
 def disk(request, directory):
     """disk(name): mounts a filesystem of that name at `at`."""
     rig.need_root()
-    at = directory + "/nfs"
-    os.mkdir(at)
+    at = rig.mkdir(directory + "/nfs")
     request.addfinalizer(lambda: rig.file_systems_unmount(at))
 
     def mount(name):
@@ -47,10 +46,6 @@ def published(on_remote, disk):
     return mount
 
 
-def refused(mount):
-    return mount.verb("mount", mount.store, mount.mnt, "-o", mount.option_string({}), code=32).stderr
-
-
 def goes_on(mount, disk):
     first = disk("first")
     mount.mount()
@@ -62,10 +57,10 @@ def goes_on(mount, disk):
 
 def test_not_mounted(published, disk):
     """Neither is the directory made on the disk below, nor one used that is there already."""
-    assert "mount its filesystem first" in refused(published)
+    assert "mount its filesystem first" in published.refused()
     assert os.listdir(disk.at) == []
     os.mkdir(disk.run)
-    said = refused(published)
+    said = published.refused()
     assert "not on the filesystem where this store published before" in said and "ext4" in said, said
     assert os.listdir(disk.run) == [] and not rig.mounted_at(published.mnt)
     os.rmdir(disk.run)
@@ -76,7 +71,7 @@ def test_another_disk(published, disk):
     """An empty one of the same kind is another all the same; to begin anew there is possible, and from then on that is the place."""
     second = disk("second")
     os.mkdir(disk.run)
-    assert "not on the filesystem where this store published before" in refused(published)
+    assert "not on the filesystem where this store published before" in published.refused()
     published.mount(takeover=True)
     published.wait(level="remote")
     published.umount()
@@ -104,7 +99,7 @@ def test_moved(published, disk, directory):
     disk("first")
     shutil.rmtree(disk.run)
     os.mkdir(disk.run)
-    assert "not on the filesystem where this store published before" in refused(published)
+    assert "not on the filesystem where this store published before" in published.refused()
 
 
 def test_a_new_store_is_told(on_remote, directory):
@@ -122,30 +117,27 @@ def test_a_new_store_is_told(on_remote, directory):
 def test_note_of_the_place(published, disk):
     """It has a checksum; one without, of an older version, is read, and gets one."""
     note = published.store + "/remote.place"
-    with open(note, "rb") as file:
-        lines = file.read().split(b"\n")
+    lines = rig.read_file(note).split(b"\n")
     assert len(lines) == 5 and lines[3] == b"crc32 %08x" % zlib.crc32(b"\n".join(lines[:3]) + b"\n")
     second = disk("second")
     os.mkdir(disk.run)
     for damaged in (lines[0][:-1] + b"N", lines[1]), (lines[0], lines[1][:-1] + b"!"):
         rig.write_file(note, b"\n".join([*damaged, *lines[2:]]))
-        assert "remote.place, which says on which filesystem this store published before, is damaged" in refused(published)
+        assert "remote.place, which says on which filesystem this store published before, is damaged" in published.refused()
     rig.write_file(note, lines[0])
-    assert "is damaged" in refused(published)
+    assert "is damaged" in published.refused()
     assert os.listdir(disk.run) == []
     rig.write_file(note, b"\n".join(lines[:3]) + b"\n")
-    assert "not on the filesystem where this store published before" in refused(published)
+    assert "not on the filesystem where this store published before" in published.refused()
     second.close()
     rig.write_file(note, lines[0])  # where the marker is there, nothing is compared, and the note is mended
     goes_on(published, disk)
-    with open(note, "rb") as file:
-        assert file.read().split(b"\n")[:2] == lines[:2]  # the number of a loop device is of the day
+    assert rig.read_file(note).split(b"\n")[:2] == lines[:2]  # the number of a loop device is of the day
 
 
 def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, directory):
     """While its filesystem is not there nothing is published into the directory below; once it is, the mount goes on by itself."""
-    shown = directory + "/shown"
-    os.mkdir(shown)
+    shown = rig.mkdir(directory + "/shown")
     first = disk("first")
     rig.run("mount", "--bind", disk.at, shown)
     try:
@@ -162,10 +154,8 @@ def test_unmounted_and_mounted_again_under_the_mount(on_remote, disk, directory)
         mount.wait(level="remote")
         assert mount.status()["remote"]["state"] in ("idle", "uploading")
         mount.umount()
-        fresh = mount.fresh()
-        fresh.mount()
-        assert rig.read_file(fresh.mnt + "/file") == b"2"
-        fresh.umount()
+        with mount.elsewhere() as fresh:
+            assert rig.read_file(fresh.mnt + "/file") == b"2"
     finally:
         rig.file_systems_unmount(shown)
     first.close()
@@ -189,10 +179,8 @@ def test_a_copy_in_its_place_under_the_mount(on_remote, directory):
     mount.remount()
     mount.wait(level="remote")
     mount.umount()
-    fresh = mount.fresh()
-    fresh.mount()
-    assert rig.read_file(fresh.mnt + "/file") == b"3" and rig.read_file(fresh.mnt + "/large") == b"2" * rig.MIB
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        assert rig.read_file(fresh.mnt + "/file") == b"3" and rig.read_file(fresh.mnt + "/large") == b"2" * rig.MIB
 
 
 @pytest.mark.parametrize("how", ["removed", "moved", "emptied"])

@@ -63,8 +63,7 @@ def open_place(directory):
     """A directory where anyone may write, which others reach."""
     rig.need_root()
     os.chmod(directory, 0o755)
-    path = os.path.join(directory, "open")
-    os.mkdir(path)
+    path = rig.mkdir(os.path.join(directory, "open"))
     os.chmod(path, 0o1777)
     return path
 

@@ -273,9 +273,8 @@ def test_store_without_remote_gets_one(on_remote, remote):
     mount.mount()
     mount.wait_remote()
     mount.umount()
-    fresh = mount.fresh().mount()
-    assert rig.read_file(os.path.join(fresh.mnt, "file")) == b"content"
-    fresh.umount()
+    with mount.elsewhere() as fresh:
+        assert rig.read_file(os.path.join(fresh.mnt, "file")) == b"content"
 
 
 def forge_head(remote, offset, value):
@@ -386,9 +385,8 @@ def test_read_only_credentials_are_enough(browsed, remote):
     """A mount with -o ro writes nothing into the remote."""
     proxy = fault_proxy.FaultProxy(remote.endpoint).start()
     try:
-        fresh = browsed.fresh(remote.through(proxy)).mount(ro=True)
-        assert rig.read_file(os.path.join(fresh.mnt, "run", "latest")) == b"step-1"
-        fresh.umount()
+        with browsed.elsewhere(remote.through(proxy), ro=True) as fresh:
+            assert rig.read_file(os.path.join(fresh.mnt, "run", "latest")) == b"step-1"
         assert set(proxy.stats()["methods"]) <= {"GET", "HEAD"}, proxy.stats()
     finally:
         proxy.stop()

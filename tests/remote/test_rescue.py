@@ -5,15 +5,14 @@ import os
 import pytest
 
 import faultdisk
-import remote as remotes
 import rig
 
 pytestmark = pytest.mark.needs_mount
 
 
 @pytest.fixture
-def node(on_remote, directory):
-    return on_remote(remotes.DirRemote(os.path.join(directory, "remotes")))
+def node(on_remote):
+    return on_remote()
 
 
 def disk_of(request, node, directory):

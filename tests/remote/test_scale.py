@@ -13,6 +13,8 @@ import remote as remotes
 import rig
 from cost import cpu_seconds
 
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
 SMALL = 64 * rig.KIB  # most that publishing one small file may upload
 ONES = 51  # files that are published one by one
 SMALL_PACKS = 16  # more of them are merged
@@ -89,8 +91,6 @@ def account(rows):
 
 
 @pytest.mark.noise  # counts bytes as long as they are raw
-@pytest.mark.needs_mount
-@pytest.mark.timeout(240)
 def test_one_small_file_among_many(on_remote, directory, full, report):
     count = 1_000_000 if full else 10_000
     large = Large(on_remote, directory, count, 100 if full else 10)
@@ -137,8 +137,6 @@ def begin_fresh(large, node, number):
 
 
 @pytest.mark.alone_with_full
-@pytest.mark.needs_mount
-@pytest.mark.timeout(240)
 def test_fresh_node_among_many(on_remote, directory, full, sanitized, report):
     """Whole with --full: 10^5 files are what the figure is about. By default it is judged by the time of the daemon's CPU."""
     large = Large(on_remote, directory, 100_000 if full else 10_000, 10)
@@ -167,8 +165,6 @@ def enough_room(directory, size):
 
 
 @pytest.mark.noise  # dense packs are small ones, which are merged in a pause
-@pytest.mark.needs_mount
-@pytest.mark.timeout(240)
 def test_renaming_an_uploaded_directory(on_remote, directory, full, report):
     size, piece = 10 * rig.GIB if full else 256 * rig.MIB, 16 * rig.MIB
     if not enough_room(directory, size):
@@ -191,13 +187,12 @@ def test_renaming_an_uploaded_directory(on_remote, directory, full, report):
     assert not [name for name in made if name.startswith("packs/")], made
     assert sum(made.values()) < SMALL and told < SMALL, (made, told)
     node.umount()
-    fresh = node.fresh().mount()
-    assert os.listdir(fresh.mnt) == ["renamed"]
-    last = size // piece - 1
-    deep = os.path.join(fresh.mnt, "renamed", "step1", "deep")
-    assert len(os.listdir(deep)) == last + 1
-    assert rig.read_file(os.path.join(deep, f"f{last}")) == rig.seeded_bytes(last, piece)
-    fresh.umount()
+    with node.elsewhere() as fresh:
+        assert os.listdir(fresh.mnt) == ["renamed"]
+        last = size // piece - 1
+        deep = os.path.join(fresh.mnt, "renamed", "step1", "deep")
+        assert len(os.listdir(deep)) == last + 1
+        assert rig.read_file(os.path.join(deep, f"f{last}")) == rig.seeded_bytes(last, piece)
 
 
 def cpu_of(node):
@@ -230,8 +225,6 @@ def publish_and_wait(node):
 
 @pytest.mark.noise  # counts bytes as long as they are raw
 @pytest.mark.alone_with_full
-@pytest.mark.needs_mount
-@pytest.mark.timeout(240)
 def test_looking_does_not_grow(on_remote, directory, full, sanitized, report):
     """A chunk a file: 10^5 of them, by default 10^4, and then judged by the time of the CPU."""
     count = 100_000 if full else 10_000

@@ -117,11 +117,10 @@ def copied(source, path):
 
 
 def named_last(path):
-    fd = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o644)
-    os.write(fd, b"last" * 50_000)
-    os.setxattr(fd, "user.x", b"1")
-    history.name_last(fd, path)
-    os.close(fd)
+    with rig.opened(".", os.O_TMPFILE | os.O_RDWR, 0o644) as fd:
+        os.write(fd, b"last" * 50_000)
+        os.setxattr(fd, "user.x", b"1")
+        history.name_last(fd, path)
 
 
 LAST = {

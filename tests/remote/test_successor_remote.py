@@ -80,6 +80,15 @@ LIES = {
 }
 
 
+def check_other(kept, names, long):
+    """Behind the mount another node has these files; `long` is whole."""
+    kept.umount()
+    kept.other.mount()
+    assert sorted(os.listdir(kept.other.mnt)) == names
+    assert rig.read_file(os.path.join(kept.other.mnt, long)) == long.encode() * 100_000
+    kept.other.umount()
+
+
 @pytest.mark.parametrize("lie", LIES)
 def test_it_serves_and_asks_again(kept, remote, lie):
     before = max(remote.heads())
@@ -97,11 +106,7 @@ def test_it_serves_and_asks_again(kept, remote, lie):
     assert "is stored again" not in kept.log() and "giving up" not in kept.log()
     assert min(set(remote.heads()) - set(range(before + 1)), default=0) == before + 1
     assert objects <= set(remote.names("packs/")) | set(remote.names("runs/"))
-    kept.umount()
-    kept.other.mount()
-    assert sorted(os.listdir(kept.other.mnt)) == ["after0", "after1", "first", "second"]
-    assert rig.read_file(os.path.join(kept.other.mnt, "second")) == b"second" * 100_000
-    kept.other.umount()
+    check_other(kept, ["after0", "after1", "first", "second"], "second")
 
 
 def test_a_head_that_its_predecessor_could_not_note(kept, remote):
@@ -114,11 +119,7 @@ def test_a_head_that_its_predecessor_could_not_note(kept, remote):
         kept.kill_daemon(wait=True)
         rig.poll(lambda: kept.remote_status()["state"] == "unreachable", 20, "the state of the remote")
     kept.write("fourth", b"fourth", "remote")
-    kept.umount()
-    kept.other.mount()
-    assert sorted(os.listdir(kept.other.mnt)) == ["first", "fourth", "second", "third"]
-    assert rig.read_file(os.path.join(kept.other.mnt, "third")) == b"third" * 100_000
-    kept.other.umount()
+    check_other(kept, ["first", "fourth", "second", "third"], "third")
 
 
 def test_a_newest_head_that_reads_damaged_for_a_while(kept, remote):
@@ -136,10 +137,7 @@ def test_a_newest_head_that_reads_damaged_for_a_while(kept, remote):
     assert kept.remote_status()["state"] == "unreachable" and "are given up" not in kept.log()
     remote.put(newest, whole)
     kept.write("fourth", b"fourth", "remote")
-    kept.umount()
-    kept.other.mount()
-    assert sorted(os.listdir(kept.other.mnt)) == ["first", "fourth", "second", "third"]
-    kept.other.umount()
+    check_other(kept, ["first", "fourth", "second", "third"], "third")
 
 
 def test_another_writer_is_another_matter(kept, remote):

@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 
-import remote as remotes
 import rig
+
+pytestmark = pytest.mark.needs_mount
 
 ROUND = 128 * rig.MIB
 SMALL = 4 * rig.MIB  # smaller packs are merged
@@ -19,7 +20,6 @@ def packs(remote):
     return sorted(size for name, size in remote.names().items() if name.startswith("packs/"))
 
 
-@pytest.mark.needs_mount
 def test_a_large_round_begins_with_small_packs(on_remote, remote, rng):
     """The remote receives the first bytes when 5 MiB were read, not 24; and no pack is so small that it is merged."""
     mount = on_remote(remote, stage="512M", reduce="off").mount()
@@ -33,10 +33,10 @@ def test_a_large_round_begins_with_small_packs(on_remote, remote, rng):
 
 
 @pytest.fixture
-def late(on_remote, directory):
+def late(on_remote):
     """late(save, **options): a node that gets its remote when save(node) is done, so that one round sends all."""
     def make(save, **options):
-        node = on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), stage="512M", **options).mount(remote=None)
+        node = on_remote(stage="512M", **options).mount(remote=None)
         save(node)
         node.remount()
         node.wait_remote()
@@ -53,7 +53,6 @@ def damaged_without(node, pack):
     return {row["path"] for row in json.loads(done.stdout)["damaged"]}
 
 
-@pytest.mark.needs_mount
 def test_a_pack_does_not_mix_large_checkpoints(late, rng):
     """Each takes as few packs as it can, and a lost one costs one checkpoint. Both together fit in three packs."""
     def save(node):

@@ -7,11 +7,11 @@ import time
 import pytest
 
 import rig
-from dense_job import Job, Training, bytes_of, check_fresh, differing, sent
+from dense_job import Training, bytes_of, check_end, check_fresh, differing, sent
 
 torch = pytest.importorskip("torch")
 
-pytestmark = pytest.mark.needs_mount
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(400)]
 
 TIMES = 12
 
@@ -19,12 +19,6 @@ TIMES = 12
 @pytest.fixture
 def node(on_remote, remote):
     return on_remote(remote, reduce="dense", gc_grace="1s", stage="256M")
-
-
-@pytest.fixture
-def job(node):
-    node.mount()
-    return Job(node)
 
 
 def truncate(path, data):
@@ -76,6 +70,25 @@ def save_over(job, write, name="latest/model.pt", parts=("model",)):
     return len(data)
 
 
+def save_overs(job, count):
+    """By renames, each in the remote before the next; returns how long the last one is."""
+    for _ in range(count):
+        raw = save_over(job, rename)
+        job.node.wait_remote()
+    return raw
+
+
+def uploaded_shares(job, write, **what):
+    """How much of each of some contents was uploaded, and how long one is."""
+    uploaded = []
+    for _ in range(TIMES):
+        before = job.node.remote_status()["uploaded_bytes_total"]
+        raw = save_over(job, write, **what)
+        job.node.wait_remote()
+        uploaded.append((job.node.remote_status()["uploaded_bytes_total"] - before) / raw)
+    return uploaded, raw
+
+
 def collect(job):
     """What heads dropped goes from the remote, too: gc runs until it removes no more. A server's clock may count whole seconds only."""
     job.write("more", rig.seeded_bytes(job.training.number, 20000))
@@ -89,23 +102,16 @@ def collect(job):
     return left
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("way", WAYS)
 def test_weights_are_stored_by_what_they_replace(job, report, way):
-    write, uploaded, raw = WAYS[way](job), [], 0
-    for _ in range(TIMES):
-        before = job.node.remote_status()["uploaded_bytes_total"]
-        raw = save_over(job, write)
-        job.node.wait_remote()
-        uploaded.append((job.node.remote_status()["uploaded_bytes_total"] - before) / raw)
+    uploaded, raw = uploaded_shares(job, WAYS[way](job))
     kept = collect(job) / raw
     report(f"{way}-{job.node.remote.kind}", {"uploaded": [round(share, 3) for share in uploaded], "kept": kept})
     plain = uploaded[0]
     assert sum(uploaded) < 0.75 * plain * TIMES, uploaded
     assert kept < 2 * plain + 0.05, "the remote keeps at most one content more than there is"
     check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    job.node.umount_whole()
-    check_fresh(job.node, job.content)
+    check_end(job)
 
 
 def small(job):
@@ -113,7 +119,6 @@ def small(job):
     return job
 
 
-@pytest.mark.timeout(400)
 def test_all_is_there_when_the_name_was_written_over(job):
     """The head that brings the new content names what that rests on, which nothing needed when its cut was made."""
     small(job)
@@ -125,16 +130,9 @@ def test_all_is_there_when_the_name_was_written_over(job):
     assert sent(job.node)["dx"] > 2 * raw
 
 
-@pytest.mark.timeout(400)
 def test_a_training_state(job, report):
     """Of it only the weights are differences to what they replace: what those keep is a small part, and moments are kept by nothing."""
-    parts, uploaded, raw = ("model", "optimizer"), [], 0
-    small(job)
-    for _ in range(TIMES):
-        before = job.node.remote_status()["uploaded_bytes_total"]
-        raw = save_over(job, rename, parts=parts)
-        job.node.wait_remote()
-        uploaded.append((job.node.remote_status()["uploaded_bytes_total"] - before) / raw)
+    uploaded, raw = uploaded_shares(small(job), rename, parts=("model", "optimizer"))
     kept = collect(job) / raw
     report(f"state-{job.node.remote.kind}", {"uploaded": [round(share, 3) for share in uploaded], "kept": kept})
     assert sent(job.node)["twin"] > 0.25 * TIMES * raw and sent(job.node)["dx"] > 0.1 * TIMES * raw
@@ -143,11 +141,8 @@ def test_a_training_state(job, report):
     check_fresh(job.node, job.content)
 
 
-@pytest.mark.timeout(400)
 def test_all_goes_with_the_name(job):
-    for _ in range(4):
-        raw = save_over(job, rename)
-        job.node.wait_remote()
+    raw = save_overs(job, 4)
     assert sent(job.node)["dx"] > 2 * raw
     os.unlink(os.path.join(job.node.mnt, "latest/model.pt"))
     del job.content["latest/model.pt"]
@@ -156,7 +151,6 @@ def test_all_goes_with_the_name(job):
     check_fresh(job.node, job.content)
 
 
-@pytest.mark.timeout(400)
 def test_killed_while_it_uploads(job):
     """What rests on an old content was noted, or was not; the next daemon goes on from there, and so does a fresh node from what is
     published."""
@@ -173,21 +167,15 @@ def test_killed_while_it_uploads(job):
         if turn % 2:
             job.node.wait_remote()
             check_fresh(job.node, job.content, remote=job.node.remote.copy())
-    for _ in range(2):
-        raw = save_over(job, rename)
-        job.node.wait_remote()
+    raw = save_overs(job, 2)
     assert sent(job.node)["dx"] > 0.7 * raw
     collect(job)
-    job.node.umount_whole()
-    check_fresh(job.node, job.content)
+    check_end(job)
 
 
-@pytest.mark.timeout(400)
 def test_what_serves_goes_when_room_is_asked_for(job):
     """It is kept on NVMe because there is room. Without it the next content stands by itself; the one after it has that."""
-    for _ in range(3):
-        raw = save_over(job, rename)
-        job.node.wait_remote()
+    raw = save_overs(job, 3)
     served = sent(job.node)["dx"]
     assert served > 1.5 * raw
     job.node.remount()
@@ -213,7 +201,6 @@ def shown(follower, job):
     return differing(follower.mnt, job.content) == [] and not follower.status()["damage"]
 
 
-@pytest.mark.timeout(400)
 def test_followed(job):
     """Each head brings content that rests on what no file has any more, and drops what nothing needs: a read-only mount shows it, also when
     it lags behind longer than the grace, or was killed and has lost its view."""

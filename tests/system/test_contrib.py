@@ -20,8 +20,7 @@ NOBODY = 65534
 
 
 def dashboard():
-    with open(os.path.join(CONTRIB, "grafana", "cairnfs.json")) as file:
-        return json.load(file)
+    return json.loads(rig.read_text(os.path.join(CONTRIB, "grafana", "cairnfs.json")))
 
 
 def expressions():
@@ -89,8 +88,7 @@ def promtool(request):
         pytest.skip("skipped: promtool is not installed (package prometheus)")
 
     def run(*arguments):
-        done = subprocess.run([os.path.abspath(found), *arguments], capture_output=True, text=True, timeout=300, cwd=os.path.dirname(RULES))
-        assert done.returncode == 0, done.stdout + done.stderr
+        rig.run(os.path.abspath(found), *arguments, timeout=300, cwd=os.path.dirname(RULES))
 
     return run
 
@@ -146,9 +144,7 @@ class Slurm:
         return done.stderr
 
     def job(self, program):
-        done = subprocess.run(["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-ec", program],
-                              capture_output=True, text=True, timeout=300, cwd="/")
-        assert done.returncode == 0, done
+        rig.run("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "sh", "-ec", program, timeout=300, cwd="/")
 
     def kill(self):
         """The holder and the daemon of the job's mount, as the end of their cgroup kills them."""
@@ -159,8 +155,7 @@ class Slurm:
 
     def published(self, path, name):
         """The content of a file in the remote."""
-        done = subprocess.run([self.binary, "cp", f"dir:{self.remote}:/{name}", path], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done
+        rig.run(self.binary, "cp", f"dir:{self.remote}:/{name}", path, timeout=300)
         return rig.read_file(path)
 
     def close(self):

@@ -9,16 +9,12 @@ import subprocess
 
 import pytest
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+from sources import ROOT, read
+
 PAGES = ["README.md", *sorted(os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "docs", "*.md")))]
 OPTIONS = ["docs/operations.md", "docs/operations-remote.md"]
 FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 COMMAND = re.compile(r"(?:^|[`$(]) *(?:[\w./-]*/)?cairn ([a-z]+)((?: [^`|;&\n#]*)?)", re.M)
-
-
-def read(page):
-    with open(os.path.join(ROOT, page)) as file:
-        return file.read()
 
 
 def help_of(binary, *verb):

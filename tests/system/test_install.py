@@ -13,6 +13,8 @@ import pytest
 
 import rig
 
+pytestmark = pytest.mark.needs_mount
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 
 # In the order of the directories' names of meson.
@@ -97,7 +99,6 @@ def dead_links(top):
     return [(page, link) for page, link in links if not os.path.exists(os.path.join(os.path.dirname(top + page), link))]
 
 
-@pytest.mark.needs_mount
 def test_install_and_uninstall_below_destdir(build, directory, binary):
     """Exactly the list; modes; links and paths that hold where it will be used; and nothing is left."""
     top = os.path.join(directory, "top")
@@ -126,7 +127,6 @@ def test_install_and_uninstall_below_destdir(build, directory, binary):
     assert files_below(top) == [build.path("datadir", "doc/cairnfs/of the user")]
 
 
-@pytest.mark.needs_mount
 @pytest.mark.timeout(240)
 def test_a_machine_with_it(build, machine):
     """Installed for real, in a namespace: mount(8), shells, man and systemd find it; uninstalled, the machine is as before and the

@@ -6,9 +6,9 @@ import glob
 import os
 import re
 
+from sources import ROOT, read
 from test_install import INSTALLED, PACKAGE
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 ALL = [(directory, name) for directory, names in {**INSTALLED, "python": ["cairnfs/" + name for name in PACKAGE]}.items() for name in names]
 DEBIAN = {
     "bindir": "usr/bin",
@@ -31,11 +31,6 @@ RPM = {
     "datadir": "%{_datadir}",
     "python": "%{python3_sitearch}",
 }
-
-
-def read(path):
-    with open(os.path.join(ROOT, path)) as file:
-        return file.read()
 
 
 def problems(paths, patterns):

@@ -27,8 +27,7 @@ os.execv("/usr/bin/env", ["env", "setpriv", "--no-new-privs", "--inh-caps", "-al
 
 @pytest.fixture
 def unit():
-    with open(UNIT) as file:
-        return dict(line.split("=", 1) for line in re.findall(r"^\w+=.*$", file.read(), re.M))
+    return dict(line.split("=", 1) for line in re.findall(r"^\w+=.*$", rig.read_text(UNIT), re.M))
 
 
 def test_works_with_what_the_unit_leaves(unit, cairn, directory):
@@ -46,8 +45,7 @@ def test_works_with_what_the_unit_leaves(unit, cairn, directory):
     real, cairn.binary = cairn.binary, wrapper
     cairn.mount(remote=f"dir:{directory}/remote")
     cairn.binary = real
-    with open(f"/proc/{cairn.proc.pid}/status") as file:
-        status = dict(line.split(":", 1) for line in file.read().splitlines())
+    status = dict(line.split(":", 1) for line in rig.read_text(f"/proc/{cairn.proc.pid}/status").splitlines())
     assert int(status["CapBnd"], 16) == int(status["CapEff"], 16) < 1 << 32 and int(status["NoNewPrivs"]) == 1
     os.chmod(directory, 0o755)
     rig.write_file(cairn.mnt + "/file", os.urandom(30 * rig.MIB))
@@ -134,16 +132,14 @@ def manager(machine, request):
 
 def child_of(pid):
     """The daemon of a holder, or None."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        children = file.read().split()
+    children = rig.read_text(f"/proc/{pid}/task/{pid}/children").split()
     return int(children[0]) if children else None
 
 
 def test_run_by_systemd(manager, machine, binary):
     """Started when it is usable, with the capabilities of the unit. The daemon's death is a pause, and so is a reload; the holder's is a
     new start. Drained when it is stopped."""
-    with open(UNIT) as file:
-        text = file.read().replace("@sysconfdir@", manager.config).replace("@bindir@", os.path.dirname(binary))
+    text = rig.read_text(UNIT).replace("@sysconfdir@", manager.config).replace("@bindir@", os.path.dirname(binary))
     rig.write_file(machine.path(manager.config + "/systemd/user/cairnfs@.service"), text.encode())
     instance = machine.run("systemd-escape", "--path", machine.mnt).stdout.strip()
     configured = machine.path(f"{manager.config}/cairnfs{machine.mnt}.conf")
@@ -157,8 +153,7 @@ def test_run_by_systemd(manager, machine, binary):
     assert machine.mnt in machine.mounts(), "it is there when systemd says so"
     assert "is mounted at" in manager.value(service, "StatusText")
     pid = int(manager.value(service, "MainPID"))
-    with open(f"/proc/{pid}/status") as file:
-        status = dict(line.split(":", 1) for line in file.read().splitlines())
+    status = dict(line.split(":", 1) for line in rig.read_text(f"/proc/{pid}/status").splitlines())
     assert int(status["CapBnd"], 16) == int(status["CapEff"], 16) < 1 << 32 and int(status["NoNewPrivs"]) == 1
     machine.shell(f"echo staged >{machine.mnt}/file")
     with open(machine.path(machine.mnt + "/file"), "rb") as file:
