@@ -51,6 +51,36 @@ def program(path, value, name=None, uid=0):
         os.waitpid(pid, 0)
 
 
+MANY = """
+import os, signal, sys
+fd, uid, reports, pids = int(sys.argv[1]), int(sys.argv[2]), sys.argv[4:], []
+reader, writer = os.pipe()
+for report in reports:
+    pids.append(os.fork())
+    if pids[-1] == 0:
+        os.setresuid(uid, uid, uid)
+        os.setxattr(fd, sys.argv[3], report.encode())
+        os.write(writer, b"x")
+        signal.pause()
+    os.read(reader, 1)
+print("ready", flush=True)
+sys.stdin.read()
+for pid in pids:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+"""
+
+
+@contextlib.contextmanager
+def many_programs(path, count, uid):
+    """The same of so many, one after the other: children of a small process, which costs far less than as many forks of this one."""
+    with rig.opened(path, os.O_RDONLY) as fd:
+        command = [sys.executable, "-S", "-c", MANY, str(fd), str(uid), LANE, *(text(number).decode() for number in range(count))]
+        with subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout.readline() == b"ready\n"
+            yield
+
+
 def clients(cairn):
     return {client["pid"]: client for client in cairn.status()["lanes"]["clients"]}
 
@@ -163,15 +193,12 @@ def test_what_a_program_says_drives_no_terminal(cairn, mnt):
 def test_nobody_displaces_another_user(cairn, mnt):
     """The table has a size: a user who reports with very many processes displaces their own."""
     os.chmod(mnt, 0o777)
-    with contextlib.ExitStack() as stack:
-        mine = stack.enter_context(program(mnt, text(1)))
-        for number in range(LANES_MAX + 4):
-            stack.enter_context(program(mnt, text(number), uid=NOBODY))
+    with program(mnt, text(1)) as mine, many_programs(mnt, LANES_MAX + 4, NOBODY):
         lanes = cairn.status()["lanes"]
         assert len(lanes["clients"]) == LANES_MAX and lanes["forgotten"] == 5
         assert {client["pid"]: client["uid"] for client in lanes["clients"]}[mine] == 0
-        late = stack.enter_context(program(mnt, text(2)))
-        assert {mine, late} <= set(clients(cairn))
+        with program(mnt, text(2)) as late:
+            assert {mine, late} <= set(clients(cairn))
     assert clients(cairn) == {}
     with program(mnt, text(1)) as pid:
         assert set(clients(cairn)) == {pid}

@@ -16,8 +16,8 @@ import pytest
 
 import remote as remotes
 import rig
-from processes import free_port
 import trained
+from processes import free_port
 
 pytestmark = pytest.mark.needs_mount
 

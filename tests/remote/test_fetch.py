@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading what lies in the remote only; what is kept of it on NVMe; what leaves NVMe, and what does not."""
-import mmap
 import json
+import mmap
 import os
 import random
 import threading
@@ -317,9 +317,11 @@ def test_damaged_chunk_is_healed_from_the_remote(mount, remote):
 
 def test_damage_in_the_remote_is_never_shown(mount, remote):
     """P8: EIO, never a wrong byte."""
-    published(mount, {"big": 8 * MIB})
+    fresh, _ = published(mount, {"big": 8 * MIB})
+    fresh.umount()
+    fresh.wipe()
     spoil(os.path.join(remote.path, "packs"))
-    fresh = mount.fresh().mount()
+    fresh.mount()
     with open(os.path.join(fresh.mnt, "big"), "rb", buffering=0) as file, pytest.raises(OSError):
         file.read(MIB)
     assert fresh.status()["damage"]
