@@ -4,16 +4,9 @@
 #include <signal.h>
 
 #include "../expect.h"
-#include "base/crc.h"
-#include "format/le.h"
 #include "samples.h"
 
 enum { FIXED = 256, RUN = 72, TAIL = 8 };
-
-static void fix_crc(uint8_t *buf, size_t len)
-{
-    put_le32(buf + len - 4, crc32_of(0, buf, len - 4));
-}
 
 /* The caller frees it. */
 static uint8_t *encode(const struct feed *feed, size_t *ret_len)
@@ -99,60 +92,32 @@ Test(feed, without_records)
     expect_same_feed(&in, &out);
 }
 
-Test(feed, damage)
-{
-    uint8_t room[FEED_SAMPLE_LEN];
-    struct feed in = sample_feed(2, room), out;
-    size_t len;
-    _cleanup_free_ uint8_t *buf = encode(&in, &len);
-    for (size_t i = 0; i < len; i++) {
-        buf[i] ^= 0x40;
-        assert_i64(feed_decode(buf, len, &out), i < 8 ? -EUCLEAN : -EBADMSG);
-        buf[i] ^= 0x40;
-    }
-    for (size_t i = 0; i < len; i++) {
-        _cleanup_free_ uint8_t *cut = xmalloc(i);
-        memcpy(cut, buf, i);
-        int r = feed_decode(cut, i, &out);
-        cr_assert(r == -EUCLEAN || r == -EBADMSG, "cut to %zu: %d", i, r);
-    }
-}
-
-static int decode_changed(size_t at, uint64_t value, size_t field_len)
-{
-    uint8_t room[FEED_SAMPLE_LEN], field[8];
-    struct feed feed = sample_feed(3, room);
-    size_t len;
-    _cleanup_free_ uint8_t *buf = encode(&feed, &len);
-    put_le64(field, value);
-    memcpy(buf + at, field, field_len);
-    fix_crc(buf, len);
-    return feed_decode(buf, len, &feed);
-}
-
 Test(feed, fields_are_checked)
 {
     uint8_t room[FEED_SAMPLE_LEN];
     const struct feed feed = sample_feed(3, room);
-    assert_i64(decode_changed(8, FEED_VERSION, 4), 0);
-    assert_i64(decode_changed(8, FEED_VERSION + 1, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed(8, 0, 4), -EUCLEAN);
-    assert_i64(decode_changed(12, 1, 4), -EPROTONOSUPPORT, "a feature that is not known");
-    assert_i64(decode_changed(32, 0, 8), -EUCLEAN, "no epoch");
-    assert_i64(decode_changed(32, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
-    assert_i64(decode_changed(40, 8, 4), -EUCLEAN, "a first epoch above this one");
-    assert_i64(decode_changed(44, FEED_LEAVES, 4), -EUCLEAN, "it leaves, and not for ever");
-    assert_i64(decode_changed(44, 2, 4), -EUCLEAN);
-    assert_i64(decode_changed(48, 1 << 24, 8), -EUCLEAN, "generations have 24 bits");
-    assert_i64(decode_changed(56, feed.to + 1, 8), -EUCLEAN, "backwards");
-    assert_i64(decode_changed(72, 0, 8), -EUCLEAN, "round 0");
-    assert_i64(decode_changed(72, feed.hi, 8), 0);
-    assert_i64(decode_changed(72, feed.hi + 1, 8), -EUCLEAN);
-    assert_i64(decode_changed(80, ROUND_MAX, 8), -EUCLEAN, "for ever, and it does not leave");
-    assert_i64(decode_changed(80, ROUND_MAX + 1, 8), -EUCLEAN);
-    assert_i64(decode_changed(120, UINT64_MAX, 8), -EUCLEAN);
-    assert_i64(decode_changed(204, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed(255, 1, 1), -EUCLEAN);
+    const struct change changes[] = {
+        {8, FEED_VERSION, 4, 0, "this version"},
+        {8, FEED_VERSION + 1, 4, -EPROTONOSUPPORT, "a later version"},
+        {8, 0, 4, -EUCLEAN, "version 0"},
+        {12, 1, 4, -EPROTONOSUPPORT, "a feature that is not known"},
+        {32, 0, 8, -EUCLEAN, "no epoch"},
+        {32, 1 << 24, 8, -EUCLEAN, "epochs have 24 bits"},
+        {40, 8, 4, -EUCLEAN, "a first epoch above this one"},
+        {44, FEED_LEAVES, 4, -EUCLEAN, "it leaves, and not for ever"},
+        {44, 2, 4, -EUCLEAN, ""},
+        {48, 1 << 24, 8, -EUCLEAN, "generations have 24 bits"},
+        {56, feed.to + 1, 8, -EUCLEAN, "backwards"},
+        {72, 0, 8, -EUCLEAN, "round 0"},
+        {72, feed.hi, 8, 0, ""},
+        {72, feed.hi + 1, 8, -EUCLEAN, ""},
+        {80, ROUND_MAX, 8, -EUCLEAN, "for ever, and it does not leave"},
+        {80, ROUND_MAX + 1, 8, -EUCLEAN, ""},
+        {120, UINT64_MAX, 8, -EUCLEAN, ""},
+        {204, 1, 1, -EUCLEAN, "reserved"},
+        {255, 1, 1, -EUCLEAN, "reserved"},
+    };
+    expect_changes(SAMPLE_FEED, changes, ARRAY_LEN(changes));
 }
 
 Test(feed, lists_are_checked)
@@ -160,16 +125,19 @@ Test(feed, lists_are_checked)
     uint8_t room[FEED_SAMPLE_LEN];
     const struct feed feed = sample_feed(3, room);
     for (uint32_t count = 0; count <= 5; count++)
-        assert_i64(decode_changed(140, count, 4), count == 3 ? 0 : -EUCLEAN);
-    assert_i64(decode_changed(140, UINT32_MAX, 4), -EUCLEAN);
-    assert_i64(decode_changed(192, feed.records_len + 8, 8), -EUCLEAN);
-    assert_i64(decode_changed(192, UINT64_MAX, 8), -EUCLEAN);
-    assert_i64(decode_changed(200, feed.record_count - 1, 4), -EUCLEAN);
-    assert_i64(decode_changed(FIXED, 0, 8), -EUCLEAN, "run 0");
-    assert_i64(decode_changed(FIXED + RUN + 8, feed.runs[0].cut + 1, 8), -EUCLEAN, "a gap");
-    assert_i64(decode_changed(FIXED + 2 * RUN + 16, feed.to, 8), 0);
-    assert_i64(decode_changed(FIXED + 2 * RUN + 16, feed.to + 1, 8), -EUCLEAN,
-               "content of operations that it does not have");
+        assert_i64(sample_decode_changed(SAMPLE_FEED, 140, count, 4), count == 3 ? 0 : -EUCLEAN);
+    const struct change changes[] = {
+        {140, UINT32_MAX, 4, -EUCLEAN, ""},
+        {192, feed.records_len + 8, 8, -EUCLEAN, ""},
+        {192, UINT64_MAX, 8, -EUCLEAN, ""},
+        {200, feed.record_count - 1, 4, -EUCLEAN, ""},
+        {FIXED, 0, 8, -EUCLEAN, "run 0"},
+        {FIXED + RUN + 8, feed.runs[0].cut + 1, 8, -EUCLEAN, "a gap"},
+        {FIXED + 2 * RUN + 16, feed.to, 8, 0, ""},
+        {FIXED + 2 * RUN + 16, feed.to + 1, 8, -EUCLEAN,
+         "content of operations that it does not have"},
+    };
+    expect_changes(SAMPLE_FEED, changes, ARRAY_LEN(changes));
 }
 
 /* The records of a feed with the one of this type and number in the place of its last. */

@@ -4,16 +4,10 @@
 #include <signal.h>
 
 #include "../expect.h"
-#include "base/crc.h"
 #include "format/le.h"
 #include "samples.h"
 
 enum { FIXED = 336, RUN = 72, GIVEN_UP = 40, WRITER = 72, WRITERS_TAIL = 16, TAIL = 8 };
-
-static void fix_crc(uint8_t *buf, size_t len)
-{
-    put_le32(buf + len - 4, crc32_of(0, buf, len - 4));
-}
 
 /* --- head ------------------------------------------------------------------------------------- */
 
@@ -89,16 +83,14 @@ Test(head, features)
     struct head in = sample_head(2), out;
     size_t len = head_encode(&in, buf);
     assert_u64(get_le32(buf + 8), 1);
-    put_le32(buf + 84, SUPERBLOCK_INCOMPAT_FX);
-    fix_crc(buf, len);
+    sample_change(buf, len, 84, SUPERBLOCK_INCOMPAT_FX, 4);
     assert_i64(head_decode(buf, len, &out), -EUCLEAN, "version 1 has no features");
     in.incompat = SUPERBLOCK_INCOMPAT_ENCODINGS;
     len = head_encode(&in, buf);
     assert_u64(get_le32(buf + 8), 2);
     assert_i64(head_decode(buf, len, &out), 0);
     expect_same_head(&in, &out);
-    put_le32(buf + 84, 1u << 30 | SUPERBLOCK_INCOMPAT_FX);
-    fix_crc(buf, len);
+    sample_change(buf, len, 84, 1u << 30 | SUPERBLOCK_INCOMPAT_FX, 4);
     assert_i64(head_decode(buf, len, &out), -EPROTONOSUPPORT);
 }
 
@@ -117,67 +109,37 @@ Test(head, what_follows_the_holder_stays_out)
     assert_str(out.holder, in.holder);
 }
 
-Test(head, damage)
-{
-    uint8_t buf[HEAD_LEN_MAX];
-    struct head in = sample_head(3), out;
-    size_t len = head_encode(&in, buf);
-    for (size_t i = 0; i < len; i++) {
-        buf[i] ^= 0x40;
-        assert_i64(head_decode(buf, len, &out), i < 8 ? -EUCLEAN : -EBADMSG);
-        buf[i] ^= 0x40;
-    }
-    for (size_t i = 0; i < len; i++) {
-        _cleanup_free_ uint8_t *cut = xmalloc(i);
-        memcpy(cut, buf, i);
-        int r = head_decode(cut, i, &out);
-        cr_assert(r == -EUCLEAN || r == -EBADMSG, "cut to %zu: %d", i, r);
-        if (i < 8 || i % 8)
-            assert_i64(r, -EUCLEAN);
-    }
-}
-
-/* A change of a head with three runs. */
-static int decode_changed_head(size_t at, uint64_t value, size_t field_len)
-{
-    uint8_t buf[HEAD_LEN_MAX], field[8];
-    struct head head = sample_head(3);
-    size_t len = head_encode(&head, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, field_len);
-    fix_crc(buf, len);
-    return head_decode(buf, len, &head);
-}
-
 Test(head, fields_are_checked)
 {
-    assert_i64(decode_changed_head(8, HEAD_VERSION, 4), 0);
-    assert_i64(decode_changed_head(8, HEAD_VERSION + 1, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed_head(8, 0, 4), -EUCLEAN);
-    assert_i64(decode_changed_head(16, 0, 8), -EUCLEAN, "head 0");
-    assert_i64(decode_changed_head(16, UINT64_MAX, 8), 0);
-    assert_i64(decode_changed_head(72, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
-    assert_i64(decode_changed_head(82, 0, 2), 0);
-    assert_i64(decode_changed_head(82, 1, 2), -EUCLEAN);
-    assert_i64(decode_changed_head(84, 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_head(144, (1ull << 48) - 1, 8), 0);
-    assert_i64(decode_changed_head(144, 1ull << 48, 8), -EUCLEAN, "with a writer slot");
-    assert_i64(decode_changed_head(FIXED + 3 * RUN, 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_head(208, 0, 8), -EUCLEAN, "a holder that goes on after its end");
-    assert_i64(decode_changed_head(335, 'x', 1), -EUCLEAN);
+    static const struct change changes[] = {
+        {8, HEAD_VERSION, 4, 0, "this version"},
+        {8, HEAD_VERSION + 1, 4, -EPROTONOSUPPORT, "a later version"},
+        {8, 0, 4, -EUCLEAN, "version 0"},
+        {16, 0, 8, -EUCLEAN, "head 0"},
+        {16, UINT64_MAX, 8, 0, ""},
+        {72, 1 << 24, 8, -EUCLEAN, "epochs have 24 bits"},
+        {82, 0, 2, 0, "none given up"},
+        {82, 1, 2, -EUCLEAN, "one given up, and no entry"},
+        {84, 1, 4, -EUCLEAN, "version 1 has no features"},
+        {144, (1ull << 48) - 1, 8, 0, ""},
+        {144, 1ull << 48, 8, -EUCLEAN, "with a writer slot"},
+        {FIXED + 3 * RUN, 1, 4, -EUCLEAN, "reserved"},
+        {208, 0, 8, -EUCLEAN, "a holder that goes on after its end"},
+        {335, 'x', 1, -EUCLEAN, "after the holder's end"},
+    };
+    expect_changes(SAMPLE_HEAD, changes, ARRAY_LEN(changes));
 }
 
 Test(head, number_of_runs_is_checked)
 {
     for (uint32_t count = 0; count <= HEAD_RUNS_MAX + 1; count++)
-        assert_i64(decode_changed_head(12, count, 4), count == 3 ? 0 : -EUCLEAN);
-    assert_i64(decode_changed_head(12, UINT32_MAX, 4), -EUCLEAN);
+        assert_i64(sample_decode_changed(SAMPLE_HEAD, 12, count, 4), count == 3 ? 0 : -EUCLEAN);
+    assert_i64(sample_decode_changed(SAMPLE_HEAD, 12, UINT32_MAX, 4), -EUCLEAN);
     /* Length and number agree, and there are too many. */
     uint8_t buf[HEAD_LEN_MAX] = {0};
     struct head head = sample_head(HEAD_RUNS_MAX);
     size_t len = head_encode(&head, buf) + RUN;
-    put_le32(buf + 12, HEAD_RUNS_MAX + 1);
-    fix_crc(buf, len);
+    sample_change(buf, len, 12, HEAD_RUNS_MAX + 1, 4);
     assert_i64(head_decode(buf, len, &head), -EUCLEAN);
     assert_i64(head_decode(buf, HEAD_LEN_MAX + 8, &head), -EUCLEAN);
 }
@@ -188,7 +150,7 @@ Test(head, holder_must_end)
     struct head head = sample_head(0);
     size_t len = head_encode(&head, buf);
     memset(buf + 208, 'h', HOLDER_MAX);
-    fix_crc(buf, len);
+    sample_change(buf, len, 208, 'h', 1);
     assert_i64(head_decode(buf, len, &head), -EUCLEAN);
 }
 
@@ -196,17 +158,19 @@ Test(head, runs_follow_each_other)
 {
     const size_t second = FIXED + RUN;
     struct head head = sample_head(3);
-    assert_i64(decode_changed_head(FIXED, 0, 8), -EUCLEAN, "run 0");
-    assert_i64(decode_changed_head(second, head.runs[0].id, 8), -EUCLEAN, "the same run twice");
-    assert_i64(decode_changed_head(FIXED + 8, 1, 8), -EUCLEAN, "the first begins at 0");
-    assert_i64(decode_changed_head(second + 8, head.runs[1].base_cut + 1, 8), -EUCLEAN, "a gap");
-    assert_i64(decode_changed_head(second + 8, head.runs[1].base_cut - 1, 8), -EUCLEAN, "twice");
-    assert_i64(decode_changed_head(second + 16, head.runs[1].base_cut - 1, 8), -EUCLEAN,
-               "backwards");
-    assert_i64(decode_changed_head(104, head.cut + 1, 8), -EUCLEAN, "the last ends at the cut");
-    assert_i64(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN, 8), 0);
-    assert_i64(decode_changed_head(second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN - 1, 8), -EUCLEAN);
-    assert_i64(decode_changed_head(second + 32, 1ull << 63, 8), -EUCLEAN);
+    const struct change changes[] = {
+        {FIXED, 0, 8, -EUCLEAN, "run 0"},
+        {second, head.runs[0].id, 8, -EUCLEAN, "the same run twice"},
+        {FIXED + 8, 1, 8, -EUCLEAN, "the first begins at 0"},
+        {second + 8, head.runs[1].base_cut + 1, 8, -EUCLEAN, "a gap"},
+        {second + 8, head.runs[1].base_cut - 1, 8, -EUCLEAN, "twice"},
+        {second + 16, head.runs[1].base_cut - 1, 8, -EUCLEAN, "backwards"},
+        {104, head.cut + 1, 8, -EUCLEAN, "the last ends at the cut"},
+        {second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN, 8, 0, "as short as a run can be"},
+        {second + 32, RUN_HEADER_LEN + RUN_TRAILER_LEN - 1, 8, -EUCLEAN, "shorter"},
+        {second + 32, 1ull << 63, 8, -EUCLEAN, ""},
+    };
+    expect_changes(SAMPLE_HEAD, changes, ARRAY_LEN(changes));
 }
 
 /* Two runs that join up, but where they join is before the first of them begins. */
@@ -216,8 +180,7 @@ Test(head, no_run_goes_back)
     struct head head = sample_head(3);
     size_t len = head_encode(&head, buf);
     put_le64(buf + FIXED + RUN + 16, head.runs[1].base_cut - 1);
-    put_le64(buf + FIXED + 2 * RUN + 8, head.runs[1].base_cut - 1);
-    fix_crc(buf, len);
+    sample_change(buf, len, FIXED + 2 * RUN + 8, head.runs[1].base_cut - 1, 8);
     assert_i64(head_decode(buf, len, &head), -EUCLEAN);
 }
 
@@ -227,8 +190,7 @@ Test(head, without_runs_nothing_is_there)
     struct head head = sample_head(0);
     assert_u64(head.cut, 0);
     size_t len = head_encode(&head, buf);
-    put_le64(buf + 104, 5);
-    fix_crc(buf, len);
+    sample_change(buf, len, 104, 5, 8);
     assert_i64(head_decode(buf, len, &head), -EUCLEAN);
 }
 
@@ -260,25 +222,11 @@ Test(head, encoder_takes_no_holder_without_end, .signal = SIGABRT)
 
 #define CUT(epoch, counter) (((uint64_t)(epoch) << SEQ_EPOCH_SHIFT) + (counter))
 
-static struct head head_with_given_up(uint32_t runs, uint32_t count)
-{
-    struct head head = sample_head(runs);
-    head.number = 1000;
-    head.epoch = 500;
-    for (uint32_t i = 0; i < count; i++)
-        head_give_up(&head, &(struct head_given_up){.cut = CUT(10 * i, 5),
-                                                    .epoch = 10 * i + 5,
-                                                    .first = 20 * i + 8,
-                                                    .last = 20 * i + 10,
-                                                    .time = 1700000000000000000 + i});
-    return head;
-}
-
 Test(head, given_up_round_trips)
 {
     for (uint32_t count = 1; count <= HEAD_GIVEN_UP_MAX; count++) {
         uint8_t buf[HEAD_LEN_MAX];
-        struct head in = head_with_given_up(HEAD_RUNS_MAX, count), out;
+        struct head in = sample_given_up_head(HEAD_RUNS_MAX, count), out;
         size_t len = head_encode(&in, buf);
         assert_u64(len, (size_t)FIXED + RUN * HEAD_RUNS_MAX + GIVEN_UP * count + TAIL);
         assert_u64(get_le32(buf + 8), 2, "earlier versions refuse it");
@@ -288,33 +236,25 @@ Test(head, given_up_round_trips)
     }
 }
 
-static int decode_changed_given_up(size_t at, uint64_t value, size_t field_len)
-{
-    uint8_t buf[HEAD_LEN_MAX], field[8];
-    struct head head = head_with_given_up(3, 2);
-    size_t len = head_encode(&head, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, field_len);
-    fix_crc(buf, len);
-    return head_decode(buf, len, &head);
-}
-
 Test(head, given_up_is_checked)
 {
     const size_t second = FIXED + 3 * RUN + GIVEN_UP;
-    assert_i64(decode_changed_given_up(82, 2, 2), 0);
-    assert_i64(decode_changed_given_up(82, 1, 2), -EUCLEAN);
-    assert_i64(decode_changed_given_up(82, UINT16_MAX, 2), -EUCLEAN);
-    assert_i64(decode_changed_given_up(82, 0, 2), -EUCLEAN, "the feature, and no entry");
-    assert_i64(decode_changed_given_up(84, 0, 4), -EUCLEAN, "entries without the feature");
-    assert_i64(decode_changed_given_up(84, 1u << 31 | 1u << 30, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed_given_up(second, CUT(16, 0), 8), -EUCLEAN, "of a later epoch");
-    assert_i64(decode_changed_given_up(second + 8, 1 << 24, 8), -EUCLEAN);
-    assert_i64(decode_changed_given_up(second + 16, 0, 8), -EUCLEAN, "head 0");
-    assert_i64(decode_changed_given_up(second + 24, 27, 8), 0, "none that is known");
-    assert_i64(decode_changed_given_up(second + 24, 26, 8), -EUCLEAN, "backwards");
-    assert_i64(decode_changed_given_up(second + 24, 1001, 8), -EUCLEAN, "later than the head");
-    assert_i64(decode_changed_given_up(second + 32, UINT64_MAX, 8), -EUCLEAN);
+    const struct change changes[] = {
+        {82, 2, 2, 0, ""},
+        {82, 1, 2, -EUCLEAN, ""},
+        {82, UINT16_MAX, 2, -EUCLEAN, ""},
+        {82, 0, 2, -EUCLEAN, "the feature, and no entry"},
+        {84, 0, 4, -EUCLEAN, "entries without the feature"},
+        {84, 1u << 31 | 1u << 30, 4, -EPROTONOSUPPORT, ""},
+        {second, CUT(16, 0), 8, -EUCLEAN, "of a later epoch"},
+        {second + 8, 1 << 24, 8, -EUCLEAN, ""},
+        {second + 16, 0, 8, -EUCLEAN, "head 0"},
+        {second + 24, 27, 8, 0, "none that is known"},
+        {second + 24, 26, 8, -EUCLEAN, "backwards"},
+        {second + 24, 1001, 8, -EUCLEAN, "later than the head"},
+        {second + 32, UINT64_MAX, 8, -EUCLEAN, ""},
+    };
+    expect_changes(SAMPLE_GIVEN_UP_HEAD, changes, ARRAY_LEN(changes));
 }
 
 static bool gives_up(const struct head *head, uint64_t epoch, uint64_t cut)
@@ -325,7 +265,7 @@ static bool gives_up(const struct head *head, uint64_t epoch, uint64_t cut)
 
 Test(head, what_is_given_up)
 {
-    struct head head = head_with_given_up(3, 2);
+    struct head head = sample_given_up_head(3, 2);
     cr_assert(!gives_up(&head, 5, CUT(0, 5)), "the one it went back to");
     cr_assert(gives_up(&head, 5, CUT(0, 6)));
     cr_assert(gives_up(&head, 3, CUT(3, 1)));
@@ -340,18 +280,18 @@ Test(head, what_is_given_up)
 /* What the store has that goes on, and no more: another one may have gone on from there. */
 Test(head, what_is_taken_back)
 {
-    struct head head = head_with_given_up(3, 2), known = {.number = 9, .epoch = 5};
+    struct head head = sample_given_up_head(3, 2), known = {.number = 9, .epoch = 5};
     head_take_back(&head, &known, CUT(5, 9));
     assert_u64(head.given_up_count, 1);
     cr_assert(!gives_up(&head, 5, CUT(5, 9)) && gives_up(&head, 15, CUT(10, 6)));
-    head = head_with_given_up(3, 2);
+    head = sample_given_up_head(3, 2);
     known.epoch = 3;
     head_take_back(&head, &known, CUT(3, 9));
     cr_assert(!gives_up(&head, 3, CUT(3, 9)) && gives_up(&head, 4, CUT(4, 1)), "of another store");
-    head = head_with_given_up(3, 2);
+    head = sample_given_up_head(3, 2);
     head_take_back(&head, NULL, CUT(3, 9));
     cr_assert(!gives_up(&head, 3, CUT(3, 9)) && gives_up(&head, 4, CUT(4, 1)));
-    head = head_with_given_up(3, 0);
+    head = sample_given_up_head(3, 0);
     known.given_up[known.given_up_count++] =
         (struct head_given_up){.cut = CUT(1, 1), .epoch = 2, .first = 5, .last = 5000};
     head_take_back(&head, &known, CUT(5, 9));
@@ -363,7 +303,7 @@ Test(head, what_is_taken_back)
 /* Where there is no room for all, no less is given up. */
 Test(head, given_up_beyond_the_maximum)
 {
-    struct head head = head_with_given_up(3, HEAD_GIVEN_UP_MAX + 3);
+    struct head head = sample_given_up_head(3, HEAD_GIVEN_UP_MAX + 3);
     uint8_t buf[HEAD_LEN_MAX];
     assert_u64(head.given_up_count, HEAD_GIVEN_UP_MAX);
     for (uint32_t i = 0; i < HEAD_GIVEN_UP_MAX + 3; i++)
@@ -389,37 +329,28 @@ Test(head, writers_round_trip)
     }
 }
 
-static int decode_changed_union(size_t at, uint64_t value, size_t field_len)
-{
-    uint8_t buf[HEAD_LEN_MAX], field[8];
-    struct head head = sample_union_head(3, 2);
-    size_t len = head_encode(&head, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, field_len);
-    fix_crc(buf, len);
-    return head_decode(buf, len, &head);
-}
-
 Test(head, writers_are_checked)
 {
     const size_t second = FIXED + 3 * RUN + WRITER, tail = second + WRITER;
-    assert_i64(decode_changed_union(84, 0, 4), -EUCLEAN, "writers without the feature");
-    assert_i64(decode_changed_union(104, 1ull << 40, 8), -EUCLEAN, "a cut before its last run's");
-    assert_i64(decode_changed_union(second, 2, 8), 0);
-    assert_i64(decode_changed_union(second, 1, 8), -EUCLEAN, "the same epoch twice");
-    assert_i64(decode_changed_union(second, 2 * HEAD_WRITERS_MAX, 8), 0);
-    assert_i64(decode_changed_union(second, 2 * HEAD_WRITERS_MAX + 1, 8), -EUCLEAN,
-               "a later epoch than the head's");
-    assert_i64(decode_changed_union(second + 8, 4, 4), -EUCLEAN, "a first epoch above this one");
-    assert_i64(decode_changed_union(second + 12, 0, 4), -EUCLEAN);
-    assert_i64(decode_changed_union(second + 12, HEAD_WRITER_ENDED + 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_union(second + 24, ROUND_MAX, 8), 0, "it has left");
-    assert_i64(decode_changed_union(second + 24, ROUND_MAX + 1, 8), -EUCLEAN);
-    assert_i64(decode_changed_union(second + 64, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_union(tail, 1, 4), -EUCLEAN, "fewer than there are");
-    assert_i64(decode_changed_union(tail, UINT32_MAX, 4), -EUCLEAN);
-    assert_i64(decode_changed_union(tail + 4, 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_union(tail + 8, UINT64_MAX, 8), -EUCLEAN);
-    assert_i64(decode_changed_head(84, SUPERBLOCK_INCOMPAT_NODES, 4), -EUCLEAN,
+    const struct change changes[] = {
+        {84, 0, 4, -EUCLEAN, "writers without the feature"},
+        {104, 1ull << 40, 8, -EUCLEAN, "a cut before its last run's"},
+        {second, 2, 8, 0, ""},
+        {second, 1, 8, -EUCLEAN, "the same epoch twice"},
+        {second, 2 * HEAD_WRITERS_MAX, 8, 0, ""},
+        {second, 2 * HEAD_WRITERS_MAX + 1, 8, -EUCLEAN, "a later epoch than the head's"},
+        {second + 8, 4, 4, -EUCLEAN, "a first epoch above this one"},
+        {second + 12, 0, 4, -EUCLEAN, ""},
+        {second + 12, HEAD_WRITER_ENDED + 1, 4, -EUCLEAN, ""},
+        {second + 24, ROUND_MAX, 8, 0, "it has left"},
+        {second + 24, ROUND_MAX + 1, 8, -EUCLEAN, ""},
+        {second + 64, 1, 1, -EUCLEAN, ""},
+        {tail, 1, 4, -EUCLEAN, "fewer than there are"},
+        {tail, UINT32_MAX, 4, -EUCLEAN, ""},
+        {tail + 4, 1, 4, -EUCLEAN, ""},
+        {tail + 8, UINT64_MAX, 8, -EUCLEAN, ""},
+    };
+    expect_changes(SAMPLE_UNION_HEAD, changes, ARRAY_LEN(changes));
+    assert_i64(sample_decode_changed(SAMPLE_HEAD, 84, SUPERBLOCK_INCOMPAT_NODES, 4), -EUCLEAN,
                "the feature without its rows");
 }

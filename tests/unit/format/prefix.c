@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "format/prefix.h"
 
-#include <signal.h>
-
 #include "../expect.h"
-#include "../base/seeded.h"
-#include "base/crc.h"
-#include "format/le.h"
 #include "samples.h"
-
-static void fix_crc(uint8_t *buf, size_t len)
-{
-    put_le32(buf + len - 4, crc32_of(0, buf, len - 4));
-}
 
 /* --- prefix info ------------------------------------------------------------------------------ */
 
@@ -35,47 +25,30 @@ Test(prefix_info, round_trips)
     cr_assert_arr_eq(out.key.bytes, in.key.bytes, sizeof in.key.bytes);
 }
 
-Test(prefix_info, damage)
-{
-    uint8_t buf[PREFIX_INFO_LEN];
-    struct prefix_info in = sample_prefix_info(), out;
-    prefix_info_encode(&in, buf);
-    for (size_t i = 0; i < sizeof buf; i++) {
-        assert_i64(prefix_info_decode(buf, i, &out), -EUCLEAN);
-        buf[i] ^= 0x40;
-        assert_i64(prefix_info_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
-        buf[i] ^= 0x40;
-    }
-}
-
-static int decode_changed_prefix(uint64_t compat, size_t at, uint64_t value, size_t len)
-{
-    uint8_t buf[PREFIX_INFO_LEN], field[8];
-    struct prefix_info info = sample_prefix_info();
-    info.compat = compat;
-    prefix_info_encode(&info, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, len);
-    fix_crc(buf, sizeof buf);
-    return prefix_info_decode(buf, sizeof buf, &info);
-}
-
 Test(prefix_info, versions_and_features)
 {
-    assert_i64(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION, 4), 0);
-    assert_i64(decode_changed_prefix(0, 8, PREFIX_INFO_VERSION + 1, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed_prefix(0, 8, 0, 4), -EUCLEAN);
-    assert_i64(decode_changed_prefix(0, 12, 1, 4), -EUCLEAN);
+    static const struct change changes[] = {
+        {8, PREFIX_INFO_VERSION, 4, 0, "this version"},
+        {8, PREFIX_INFO_VERSION + 1, 4, -EPROTONOSUPPORT, "a later version"},
+        {8, 0, 4, -EUCLEAN, "version 0"},
+        {12, 1, 4, -EUCLEAN, "reserved"},
+    };
+    expect_changes(SAMPLE_PREFIX_INFO, changes, ARRAY_LEN(changes));
     for (unsigned bit = 0; bit < 64; bit++) {
         bool is_known = bit >= 2 && bit <= 5;
-        assert_i64(decode_changed_prefix(0, 16, 1ull << bit, 8), is_known ? 0 : -EPROTONOSUPPORT,
-                   "fx, dense, matrix and ans are known");
-        assert_i64(decode_changed_prefix(0, 24, 1ull << bit, 8), 0);
-        assert_i64(decode_changed_prefix(0, 32, 1ull << bit, 8), 0);
+        assert_i64(sample_decode_changed(SAMPLE_PREFIX_INFO, 16, 1ull << bit, 8),
+                   is_known ? 0 : -EPROTONOSUPPORT, "fx, dense, matrix and ans are known");
+        assert_i64(sample_decode_changed(SAMPLE_PREFIX_INFO, 24, 1ull << bit, 8), 0);
+        assert_i64(sample_decode_changed(SAMPLE_PREFIX_INFO, 32, 1ull << bit, 8), 0);
     }
-    assert_i64(decode_changed_prefix(0, 104, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_prefix(0, 251, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_prefix(1, 251, 1, 1), 0,
+    assert_i64(sample_decode_changed(SAMPLE_PREFIX_INFO, 104, 1, 1), -EUCLEAN);
+    assert_i64(sample_decode_changed(SAMPLE_PREFIX_INFO, 251, 1, 1), -EUCLEAN);
+    uint8_t buf[PREFIX_INFO_LEN];
+    struct prefix_info info = sample_prefix_info();
+    info.compat = 1;
+    prefix_info_encode(&info, buf);
+    sample_change(buf, sizeof buf, 251, 1, 1);
+    assert_i64(prefix_info_decode(buf, sizeof buf, &info), 0,
                "a field of a feature that need not be known");
 }
 
@@ -94,42 +67,21 @@ Test(lease, round_trips)
     assert_str(out.holder, in.holder);
 }
 
-Test(lease, damage)
-{
-    uint8_t buf[LEASE_LEN];
-    struct lease in = sample_lease(), out;
-    lease_encode(&in, buf);
-    for (size_t i = 0; i < sizeof buf; i++) {
-        assert_i64(lease_decode(buf, i, &out), -EUCLEAN);
-        buf[i] ^= 0x40;
-        assert_i64(lease_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
-        buf[i] ^= 0x40;
-    }
-}
-
-static int decode_changed_lease(size_t at, uint64_t value, size_t len)
-{
-    uint8_t buf[LEASE_LEN], field[8];
-    struct lease lease = sample_lease();
-    lease_encode(&lease, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, len);
-    fix_crc(buf, sizeof buf);
-    return lease_decode(buf, sizeof buf, &lease);
-}
-
 Test(lease, fields_are_checked)
 {
-    assert_i64(decode_changed_lease(8, LEASE_VERSION, 4), 0);
-    assert_i64(decode_changed_lease(8, LEASE_VERSION + 1, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed_lease(8, 0, 4), -EUCLEAN);
-    assert_i64(decode_changed_lease(12, 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_lease(48, (1 << 24) - 1, 8), 0);
-    assert_i64(decode_changed_lease(48, 1 << 24, 8), -EUCLEAN, "epochs have 24 bits");
-    assert_i64(decode_changed_lease(56, 0, 1), -EUCLEAN, "a holder that goes on after its end");
-    assert_i64(decode_changed_lease(183, 'x', 1), -EUCLEAN);
-    assert_i64(decode_changed_lease(184, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_lease(251, 1, 1), -EUCLEAN);
+    static const struct change changes[] = {
+        {8, LEASE_VERSION, 4, 0, "this version"},
+        {8, LEASE_VERSION + 1, 4, -EPROTONOSUPPORT, "a later version"},
+        {8, 0, 4, -EUCLEAN, "version 0"},
+        {12, 1, 4, -EUCLEAN, "reserved"},
+        {48, (1 << 24) - 1, 8, 0, ""},
+        {48, 1 << 24, 8, -EUCLEAN, "epochs have 24 bits"},
+        {56, 0, 1, -EUCLEAN, "a holder that goes on after its end"},
+        {183, 'x', 1, -EUCLEAN, "after the holder's end"},
+        {184, 1, 1, -EUCLEAN, "reserved"},
+        {251, 1, 1, -EUCLEAN, "reserved"},
+    };
+    expect_changes(SAMPLE_LEASE, changes, ARRAY_LEN(changes));
 }
 
 /* --- writer entry ----------------------------------------------------------------------------- */
@@ -147,38 +99,24 @@ Test(writer_entry, round_trips)
     assert_u64(out.epoch, in.epoch);
     assert_u64(out.node, in.node);
     assert_str(out.holder, in.holder);
-    for (size_t i = 0; i < sizeof buf; i++) {
-        assert_i64(writer_entry_decode(buf, i, &out), -EUCLEAN);
-        buf[i] ^= 0x40;
-        assert_i64(writer_entry_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
-        buf[i] ^= 0x40;
-    }
-}
-
-static int decode_changed_entry(size_t at, uint64_t value, size_t len)
-{
-    uint8_t buf[WRITER_ENTRY_LEN], field[8];
-    struct writer_entry entry = sample_writer_entry();
-    writer_entry_encode(&entry, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, len);
-    fix_crc(buf, sizeof buf);
-    return writer_entry_decode(buf, sizeof buf, &entry);
 }
 
 Test(writer_entry, fields_are_checked)
 {
-    assert_i64(decode_changed_entry(8, WRITER_ENTRY_VERSION + 1, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed_entry(12, 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_entry(48, 7, 8), 0, "the daemon that joined");
-    assert_i64(decode_changed_entry(48, 6, 8), -EUCLEAN, "an epoch above its number");
-    assert_i64(decode_changed_entry(48, 1 << 24, 8), -EUCLEAN, "numbers have 24 bits");
-    assert_i64(decode_changed_entry(56, 0, 8), -EUCLEAN);
-    assert_i64(decode_changed_entry(64, 0, 4), 0, "of the prefix's first writer");
-    assert_i64(decode_changed_entry(64, 8, 4), -EUCLEAN, "a first epoch above this one");
-    assert_i64(decode_changed_entry(195, 'x', 1), -EUCLEAN, "a holder that goes on");
-    assert_i64(decode_changed_entry(196, 1, 1), -EUCLEAN);
-    assert_i64(decode_changed_entry(251, 1, 1), -EUCLEAN);
+    static const struct change changes[] = {
+        {8, WRITER_ENTRY_VERSION + 1, 4, -EPROTONOSUPPORT, "a later version"},
+        {12, 1, 4, -EUCLEAN, "reserved"},
+        {48, 7, 8, 0, "the daemon that joined"},
+        {48, 6, 8, -EUCLEAN, "an epoch above its number"},
+        {48, 1 << 24, 8, -EUCLEAN, "numbers have 24 bits"},
+        {56, 0, 8, -EUCLEAN, ""},
+        {64, 0, 4, 0, "of the prefix's first writer"},
+        {64, 8, 4, -EUCLEAN, "a first epoch above this one"},
+        {195, 'x', 1, -EUCLEAN, "a holder that goes on"},
+        {196, 1, 1, -EUCLEAN, "reserved"},
+        {251, 1, 1, -EUCLEAN, "reserved"},
+    };
+    expect_changes(SAMPLE_WRITER_ENTRY, changes, ARRAY_LEN(changes));
 }
 
 /* --- ended epoch ------------------------------------------------------------------------------ */
@@ -195,34 +133,20 @@ Test(ended, round_trips)
     assert_u64(out.epoch, in.epoch);
     assert_u64(out.by, in.by);
     assert_i64(out.time, in.time);
-    for (size_t i = 0; i < sizeof buf; i++) {
-        assert_i64(ended_decode(buf, i, &out), -EUCLEAN);
-        buf[i] ^= 0x40;
-        assert_i64(ended_decode(buf, sizeof buf, &out), i < 8 ? -EUCLEAN : -EBADMSG);
-        buf[i] ^= 0x40;
-    }
-}
-
-static int decode_changed_ended(size_t at, uint64_t value, size_t len)
-{
-    uint8_t buf[ENDED_LEN], field[8];
-    struct ended ended = sample_ended();
-    ended_encode(&ended, buf);
-    put_le64(field, value);
-    memcpy(buf + at, field, len);
-    fix_crc(buf, sizeof buf);
-    return ended_decode(buf, sizeof buf, &ended);
 }
 
 Test(ended, fields_are_checked)
 {
-    assert_i64(decode_changed_ended(8, ENDED_VERSION + 1, 4), -EPROTONOSUPPORT);
-    assert_i64(decode_changed_ended(12, 0, 4), -EUCLEAN);
-    assert_i64(decode_changed_ended(12, ENDED_BY_HAND, 4), 0);
-    assert_i64(decode_changed_ended(12, ENDED_BY_HAND + 1, 4), -EUCLEAN);
-    assert_i64(decode_changed_ended(32, 0, 8), -EUCLEAN);
-    assert_i64(decode_changed_ended(32, 1 << 24, 8), -EUCLEAN);
-    assert_i64(decode_changed_ended(40, 0, 8), 0, "by no writer");
-    assert_i64(decode_changed_ended(40, 1 << 24, 8), -EUCLEAN);
-    assert_i64(decode_changed_ended(56, 1, 1), -EUCLEAN);
+    static const struct change changes[] = {
+        {8, ENDED_VERSION + 1, 4, -EPROTONOSUPPORT, "a later version"},
+        {12, 0, 4, -EUCLEAN, ""},
+        {12, ENDED_BY_HAND, 4, 0, ""},
+        {12, ENDED_BY_HAND + 1, 4, -EUCLEAN, ""},
+        {32, 0, 8, -EUCLEAN, ""},
+        {32, 1 << 24, 8, -EUCLEAN, ""},
+        {40, 0, 8, 0, "by no writer"},
+        {40, 1 << 24, 8, -EUCLEAN, ""},
+        {56, 1, 1, -EUCLEAN, "reserved"},
+    };
+    expect_changes(SAMPLE_ENDED, changes, ARRAY_LEN(changes));
 }

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "samples.h"
 
+#include "../expect.h"
+#include "base/crc.h"
+#include "format/le.h"
+
 static void fill(void *p, size_t len, uint8_t first)
 {
     for (size_t i = 0; i < len; i++)
@@ -207,6 +211,20 @@ struct head sample_union_head(uint32_t runs, uint32_t writers)
     return head;
 }
 
+struct head sample_given_up_head(uint32_t runs, uint32_t count)
+{
+    struct head head = sample_head(runs);
+    head.number = 1000;
+    head.epoch = 500;
+    for (uint32_t i = 0; i < count; i++)
+        head_give_up(&head, &(struct head_given_up){.cut = (10ull * i << SEQ_EPOCH_SHIFT) + 5,
+                                                    .epoch = 10 * i + 5,
+                                                    .first = 20 * i + 8,
+                                                    .last = 20 * i + 10,
+                                                    .time = 1700000000000000000 + i});
+    return head;
+}
+
 struct writer_entry sample_writer_entry(void)
 {
     struct writer_entry entry = {
@@ -288,4 +306,129 @@ struct pack_header sample_pack_header(void)
     struct pack_header h = {.pack = t.pack};
     memcpy(h.store, t.store, sizeof h.store);
     return h;
+}
+
+const char *const sample_names[SAMPLES] = {
+    [SAMPLE_SUPERBLOCK] = "superblock",
+    [SAMPLE_PREFIX_INFO] = "prefix info",
+    [SAMPLE_LEASE] = "lease",
+    [SAMPLE_WRITER_ENTRY] = "writer entry",
+    [SAMPLE_ENDED] = "ended",
+    [SAMPLE_PACK_HEADER] = "pack header",
+    [SAMPLE_TRAILER] = "trailer",
+    [SAMPLE_SEGMENT] = "segment",
+    [SAMPLE_BATCH] = "batch",
+    [SAMPLE_HEAD] = "head",
+    [SAMPLE_UNION_HEAD] = "head of several nodes",
+    [SAMPLE_GIVEN_UP_HEAD] = "head that gives others up",
+    [SAMPLE_FEED] = "feed",
+};
+
+#define RETURN_ENCODED(type, make, encode, length, buf)                                            \
+    {                                                                                              \
+        struct type sample = make;                                                                 \
+        encode(&sample, buf);                                                                      \
+        return length;                                                                             \
+    }
+
+size_t sample_encode(enum sample which, uint32_t runs, uint8_t buf[SAMPLE_LEN_MAX])
+{
+    uint8_t room[FEED_SAMPLE_LEN];
+    memset(buf, 0xee, SAMPLE_LEN_MAX);
+    switch (which) {
+    case SAMPLE_SUPERBLOCK:
+        RETURN_ENCODED(superblock, sample_superblock(), superblock_encode, SUPERBLOCK_LEN, buf)
+    case SAMPLE_PREFIX_INFO:
+        RETURN_ENCODED(prefix_info, sample_prefix_info(), prefix_info_encode, PREFIX_INFO_LEN, buf)
+    case SAMPLE_LEASE:
+        RETURN_ENCODED(lease, sample_lease(), lease_encode, LEASE_LEN, buf)
+    case SAMPLE_WRITER_ENTRY:
+        RETURN_ENCODED(writer_entry, sample_writer_entry(), writer_entry_encode, WRITER_ENTRY_LEN,
+                       buf)
+    case SAMPLE_ENDED:
+        RETURN_ENCODED(ended, sample_ended(), ended_encode, ENDED_LEN, buf)
+    case SAMPLE_PACK_HEADER:
+        RETURN_ENCODED(pack_header, sample_pack_header(), pack_encode_header, PACK_HEADER_LEN, buf)
+    case SAMPLE_TRAILER:
+        RETURN_ENCODED(pack_trailer, sample_trailer(), pack_encode_trailer, PACK_TRAILER_LEN, buf)
+    case SAMPLE_SEGMENT:
+        RETURN_ENCODED(segment_header, sample_segment(), segment_encode_header, SEGMENT_HEADER_LEN,
+                       buf)
+    case SAMPLE_BATCH:
+        RETURN_ENCODED(batch_header, sample_batch(), batch_encode_header, BATCH_HEADER_LEN, buf)
+    case SAMPLE_FEED:
+        RETURN_ENCODED(feed, sample_feed(runs, room), feed_encode, feed_encoded_len(&sample), buf)
+    default: {
+        struct head head = which == SAMPLE_HEAD ? sample_head(runs)
+                           : which == SAMPLE_UNION_HEAD
+                               ? sample_union_head(runs, runs ? runs - 1 : 0)
+                               : sample_given_up_head(runs, 2);
+        return head_encode(&head, buf);
+    }
+    }
+}
+
+int sample_decode(enum sample which, const uint8_t *buf, size_t len)
+{
+    static union {
+        struct superblock superblock;
+        struct prefix_info prefix_info;
+        struct lease lease;
+        struct writer_entry writer_entry;
+        struct ended ended;
+        struct pack_header pack_header;
+        struct pack_trailer trailer;
+        struct segment_header segment;
+        struct batch_header batch;
+        struct head head;
+        struct feed feed;
+    } out;
+    switch (which) {
+    case SAMPLE_SUPERBLOCK:
+        return superblock_decode(buf, len, &out.superblock);
+    case SAMPLE_PREFIX_INFO:
+        return prefix_info_decode(buf, len, &out.prefix_info);
+    case SAMPLE_LEASE:
+        return lease_decode(buf, len, &out.lease);
+    case SAMPLE_WRITER_ENTRY:
+        return writer_entry_decode(buf, len, &out.writer_entry);
+    case SAMPLE_ENDED:
+        return ended_decode(buf, len, &out.ended);
+    case SAMPLE_PACK_HEADER:
+        return pack_decode_header(buf, len, &out.pack_header);
+    case SAMPLE_TRAILER:
+        return pack_decode_trailer(buf, len, &out.trailer);
+    case SAMPLE_SEGMENT:
+        return segment_decode_header(buf, len, &out.segment);
+    case SAMPLE_BATCH:
+        return batch_decode_header(buf, len, &out.batch);
+    case SAMPLE_FEED:
+        return feed_decode(buf, len, &out.feed);
+    default:
+        return head_decode(buf, len, &out.head);
+    }
+}
+
+void sample_change(uint8_t *buf, size_t len, size_t at, uint64_t value, size_t field_len)
+{
+    uint8_t field[8];
+    put_le64(field, value);
+    memcpy(buf + at, field, field_len);
+    put_le32(buf + len - 4, crc32_of(0, buf, len - 4));
+}
+
+int sample_decode_changed(enum sample which, size_t at, uint64_t value, size_t field_len)
+{
+    uint8_t buf[SAMPLE_LEN_MAX];
+    size_t len = sample_encode(which, SAMPLE_RUNS, buf);
+    sample_change(buf, len, at, value, field_len);
+    return sample_decode(which, buf, len);
+}
+
+void expect_changes(enum sample which, const struct change *changes, size_t count)
+{
+    for (const struct change *c = changes; c < changes + count; c++)
+        expect_i64(sample_decode_changed(which, c->at, c->value, c->len), c->result,
+                   "%s: %#llx at %zu: %s", sample_names[which], (unsigned long long)c->value, c->at,
+                   c->why);
 }
