@@ -42,6 +42,19 @@ static inline void make_directory(bool in_memory, char path[128])
     check(mkdtemp(path));
 }
 
+/* Defines name(p, size, ret): whether a struct of `len` encoded bytes decodes. What does is encoded
+ * to the same bytes. */
+#define DEFINE_DECODE(name, type, decode, encode, len)                                             \
+    static bool name(const uint8_t *p, size_t size, struct type *ret)                              \
+    {                                                                                              \
+        uint8_t again[len];                                                                        \
+        if (decode(p, size, ret) < 0)                                                              \
+            return false;                                                                          \
+        encode(ret, again);                                                                        \
+        check(memcmp(again, p, sizeof again) == 0);                                                \
+        return true;                                                                               \
+    }
+
 /* An input that is taken apart, from its front. Past the end it yields zeros. */
 struct input {
     const uint8_t *at;

@@ -26,43 +26,21 @@ static void decode_prefix_info(const uint8_t *p, size_t size)
     check(memcmp(again, p, sizeof again) == 0);
 }
 
-static void decode_lease(const uint8_t *p, size_t size)
-{
-    struct lease lease;
-    uint8_t again[LEASE_LEN];
-    if (lease_decode(p, size, &lease) < 0)
-        return;
-    lease_encode(&lease, again);
-    check(memcmp(again, p, sizeof again) == 0);
-}
-
-static void decode_writer_entry(const uint8_t *p, size_t size)
-{
-    struct writer_entry entry;
-    uint8_t again[WRITER_ENTRY_LEN];
-    if (writer_entry_decode(p, size, &entry) < 0)
-        return;
-    writer_entry_encode(&entry, again);
-    check(memcmp(again, p, sizeof again) == 0);
-}
-
-static void decode_ended(const uint8_t *p, size_t size)
-{
-    struct ended ended;
-    uint8_t again[ENDED_LEN];
-    if (ended_decode(p, size, &ended) < 0)
-        return;
-    ended_encode(&ended, again);
-    check(memcmp(again, p, sizeof again) == 0);
-}
+DEFINE_DECODE(decode_lease, lease, lease_decode, lease_encode, LEASE_LEN)
+DEFINE_DECODE(decode_writer_entry, writer_entry, writer_entry_decode, writer_entry_encode,
+              WRITER_ENTRY_LEN)
+DEFINE_DECODE(decode_ended, ended, ended_decode, ended_encode, ENDED_LEN)
 
 static void decode(const uint8_t *p, size_t size)
 {
-    decode_writer_entry(p, size);
-    decode_ended(p, size);
+    struct lease lease;
+    struct writer_entry entry;
+    struct ended ended;
+    (void)decode_writer_entry(p, size, &entry);
+    (void)decode_ended(p, size, &ended);
     decode_head(p, size);
     decode_prefix_info(p, size);
-    decode_lease(p, size);
+    (void)decode_lease(p, size, &lease);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

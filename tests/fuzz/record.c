@@ -33,10 +33,6 @@ static void decode_all(const uint8_t *p, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *copy = exact_copy(data, size);
-    decode_all(copy, size);
-    mend_records(copy, size);
-    decode_all(copy, size);
-    free(copy);
+    decode_twice(data, size, decode_all, mend_records);
     return 0;
 }

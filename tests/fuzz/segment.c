@@ -5,15 +5,8 @@
 #include "fuzz.h"
 #include "mend.h"
 
-static void decode_header(const uint8_t *p, size_t size)
-{
-    struct segment_header h;
-    uint8_t again[SEGMENT_HEADER_LEN];
-    if (segment_decode_header(p, size, &h) < 0)
-        return;
-    segment_encode_header(&h, again);
-    check(memcmp(again, p, sizeof again) == 0);
-}
+DEFINE_DECODE(decode_header, segment_header, segment_decode_header, segment_encode_header,
+              SEGMENT_HEADER_LEN)
 
 /* Bytes of the batch; 0: none. */
 static size_t decode_batch(const uint8_t *p, size_t size)
@@ -34,7 +27,8 @@ static size_t decode_batch(const uint8_t *p, size_t size)
 
 static void decode(const uint8_t *p, size_t size)
 {
-    decode_header(p, size);
+    struct segment_header header;
+    (void)decode_header(p, size, &header);
     size_t at = size < SEGMENT_HEADER_LEN ? size : SEGMENT_HEADER_LEN, len;
     for (; (len = decode_batch(p + at, size - at)) > 0; at += len)
         ;
@@ -57,10 +51,6 @@ static void mend(uint8_t *p, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *copy = exact_copy(data, size);
-    decode(copy, size);
-    mend(copy, size);
-    decode(copy, size);
-    free(copy);
+    decode_twice(data, size, decode, mend);
     return 0;
 }
