@@ -58,15 +58,17 @@ static void end(void)
     assert_i64(run("cd / && rm -rf --one-file-system $OLDPWD"), 0, "%s", output);
 }
 
-TestSuite(verbs, .init = begin, .fini = end, .timeout = 600);
-
-static void need_fuse(void)
+static void begin_mounts(void)
 {
+    begin();
     int fd = open("/dev/fuse", O_RDWR);
     if (fd < 0)
         cr_skip_test("needs /dev/fuse");
     (void)close(fd);
 }
+
+TestSuite(verbs, .init = begin, .fini = end, .timeout = 600);
+TestSuite(mounts, .init = begin_mounts, .fini = end, .timeout = 600);
 
 /* Wrong arguments: tests/mount/test_verbs.py. */
 Test(verbs, usage)
@@ -82,9 +84,8 @@ Test(verbs, usage)
     expect(1, "test -e store", "");
 }
 
-Test(verbs, bad_mounts_leave_nothing)
+Test(mounts, bad_mounts_leave_nothing)
 {
-    need_fuse();
     expect_line(32, "$cairn mount store /proc", "already");
     expect_line(32, "FAKE_FAIL='it is broken' $cairn mount store mnt", "it is broken");
     expect_line(2, "FAKE_DIE=1 $cairn mount store mnt", "exited while starting");
@@ -94,9 +95,8 @@ Test(verbs, bad_mounts_leave_nothing)
     expect(1, "test -e store", "");
 }
 
-Test(verbs, a_life)
+Test(mounts, a_life)
 {
-    need_fuse();
     expect(0, "FAKE_WARN='the stage is small' $cairn mount store mnt --stage=64M -o x-a=b",
            "is mounted at");
     cr_assert_not_null(strstr(output, "stage + 256 MiB"), "%s", output);
@@ -116,9 +116,8 @@ Test(verbs, a_life)
 
 /* The number of a device that is gone is soon another's. (That of the mount would be, too: a bind
  * mount takes it.) */
-Test(verbs, umount_takes_no_other_mount_for_a_copy)
+Test(mounts, umount_takes_no_other_mount_for_a_copy)
 {
-    need_fuse();
     if (geteuid() != 0)
         cr_skip_test("needs root");
     expect(0, "FAKE_LAST=2 $cairn mount store mnt && stat -c %d mnt >device", "is mounted at");
@@ -134,9 +133,8 @@ Test(verbs, umount_takes_no_other_mount_for_a_copy)
     cr_assert_null(strstr(output, "other mount namespaces"), "%s", output);
 }
 
-Test(verbs, umount_names_holders_then_works)
+Test(mounts, umount_names_holders_then_works)
 {
-    need_fuse();
     expect(0, "$cairn mount store mnt", "is mounted at");
     expect(1,
            "(cd mnt && touch ../in && exec sleep 600) & while ! test -e in; do sleep 0.05; done; "
@@ -150,9 +148,8 @@ Test(verbs, umount_names_holders_then_works)
     expect(0, "$cairn mount store mnt && $cairn umount mnt", "is mounted at");
 }
 
-Test(verbs, time_runs_out)
+Test(mounts, time_runs_out)
 {
-    need_fuse();
     expect(0, "FAKE_STUCK=1 $cairn mount store mnt", "is mounted at");
     expect(3, "$cairn wait mnt -t 300ms", "timed out");
     cr_assert_not_null(strstr(output, "the disk is slow"), "%s", output);
@@ -161,9 +158,8 @@ Test(verbs, time_runs_out)
     expect(130, "timeout --foreground -s INT --preserve-status 0.5 $cairn wait mnt", "");
 }
 
-Test(verbs, starts_tell_what_they_wait_for)
+Test(mounts, starts_tell_what_they_wait_for)
 {
-    need_fuse();
     expect(0, "FAKE_PROGRESS='waiting for node7' $cairn mount store mnt",
            "cairn mount: waiting for node7 1\ncairn mount: waiting for node7 2\ncairn mount: ");
     cr_assert_not_null(strstr(output, "is mounted at"), "%s", output);
@@ -174,9 +170,8 @@ Test(verbs, starts_tell_what_they_wait_for)
            "waiting 2\ncairn mount: it is broken\n");
 }
 
-Test(verbs, the_remote_s_horizon_is_another)
+Test(mounts, the_remote_s_horizon_is_another)
 {
-    need_fuse();
     expect(0, "$cairn mount store mnt", "is mounted at");
     expect(0, "$cairn wait mnt --level remote --timeout 10s", "");
     expect(0, "$cairn umount mnt --drain remote --timeout 10s", "");
@@ -187,9 +182,8 @@ Test(verbs, the_remote_s_horizon_is_another)
     expect(0, "$cairn umount mnt --drain nvme", "");
 }
 
-Test(verbs, a_dead_daemon_is_cleared_away)
+Test(mounts, a_dead_daemon_is_cleared_away)
 {
-    need_fuse();
     expect(0, "$cairn mount -o successor=off store mnt", "is mounted at");
     expect(0, "kill -9 $(cat store/lock); sleep 0.2", "");
     expect(1, "$cairn status mnt", "is dead");
@@ -201,9 +195,8 @@ Test(verbs, a_dead_daemon_is_cleared_away)
 }
 
 /* 0 says that everything came down: not that the mount is gone. */
-Test(verbs, umount_believes_no_daemon_that_did_not_end_well)
+Test(mounts, umount_believes_no_daemon_that_did_not_end_well)
 {
-    need_fuse();
     expect(0, "FAKE_LAST=60 $cairn mount -o successor=off store mnt", "is mounted at");
     expect_line(4,
                 "$cairn umount mnt & while mountpoint -q mnt; do sleep 0.01; done; "
@@ -216,9 +209,8 @@ Test(verbs, umount_believes_no_daemon_that_did_not_end_well)
     expect(0, "FAKE_UNPUBLISHED=1 $cairn umount mnt --drain nvme", "");
 }
 
-Test(verbs, signals_end_it)
+Test(mounts, signals_end_it)
 {
-    need_fuse();
     expect(0,
            "$cairn mount store mnt -f >out 2>&1 & until grep 'is mounted at' out; do sleep 0.05; "
            "done; kill $(cat store/lock); wait",
@@ -230,9 +222,8 @@ Test(verbs, signals_end_it)
            "");
 }
 
-Test(verbs, helper_of_mount_8)
+Test(mounts, helper_of_mount_8)
 {
-    need_fuse();
     expect(0, "ln -s $cairn mount.cairnfs; ./mount.cairnfs store mnt -f -o rw", "");
     expect(1, "test -e store", "");
     expect(0, "./mount.cairnfs store mnt -n -v -o rw,_netdev,nofail", "is mounted at");
