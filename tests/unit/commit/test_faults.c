@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "../await.h"
+#include "../numbered.h"
 #include "../spoil.h"
 #include "base/log.h"
 #include "commit/history_internal.h"
@@ -67,17 +69,10 @@ static void set_plan(const char *op, const char *directory, int from, int times)
     plan.op = op;
 }
 
-static char *name_of(unsigned i)
-{
-    static char name[32];
-    (void)snprintf(name, sizeof name, "file-%u", i);
-    return name;
-}
-
 static void put_one_by_one(unsigned first, unsigned count, size_t length)
 {
     for (unsigned i = first; i < first + count; i++) {
-        fixture_put(&fixture, name_of(i), i, length);
+        fixture_put(&fixture, numbered("file-%u", i), i, length);
         fixture_wait(&fixture);
     }
 }
@@ -89,7 +84,7 @@ static void expect_after_reopen(unsigned count, size_t length)
     for (unsigned round = 0; round < 2; round++) {
         fixture_open(&fixture);
         for (unsigned i = 0; i < count; i++)
-            fixture_expect(&fixture, name_of(i), i, length);
+            fixture_expect(&fixture, numbered("file-%u", i), i, length);
         fixture_close(&fixture);
         fixture_delete(&fixture, "view");
     }
@@ -159,7 +154,7 @@ Test(commit_faults, a_torn_tail_does_not_count)
         fixture_open(&fixture);
         expect_u64(fixture_lookup(&fixture, "torn"), 0);
         for (unsigned f = 0; f < 3; f++)
-            fixture_expect(&fixture, name_of(f), f, 1000);
+            fixture_expect(&fixture, numbered("file-%u", f), f, 1000);
         fixture_close(&fixture);
     }
     fixture_open(&fixture);
@@ -192,7 +187,7 @@ static void expect_damage_behind_the_view(unsigned files)
     cr_expect_neq(fixture_fsck(&fixture), 0);
     fixture_open(&fixture);
     for (unsigned f = 0; f < files; f++)
-        fixture_expect(&fixture, name_of(f), f, 1000);
+        fixture_expect(&fixture, numbered("file-%u", f), f, 1000);
     fixture_close(&fixture);
     fixture_delete(&fixture, "view");
     cr_expect_lt(fixture_open_only(&fixture), 0);
@@ -258,9 +253,7 @@ Test(commit_faults, a_failed_pack_is_written_anew)
     set_plan("put", "packs", 0, 2);
     put_one_by_one(0, 2, 3 * MIB);
     expect_i64(atomic_load(&plan.failed), 2);
-    struct store_status status;
-    store_status(fixture.store, &status);
-    cr_expect_geq(status.nvme.errors, 2);
+    cr_expect_geq(fixture_status(&fixture).nvme.errors, 2);
     expect_after_reopen(2, 3 * MIB);
 }
 
@@ -268,8 +261,8 @@ Test(commit_faults, one_of_several_packs_fails)
 {
     open_with_faults();
     set_plan("put", "packs", 1, 1);
-    fixture_put(&fixture, name_of(0), 0, 60 * MIB / 2);
-    fixture_put(&fixture, name_of(1), 1, 60 * MIB / 2);
+    fixture_put(&fixture, numbered("file-%u", 0), 0, 60 * MIB / 2);
+    fixture_put(&fixture, numbered("file-%u", 1), 1, 60 * MIB / 2);
     fixture_wait(&fixture);
     expect_after_reopen(2, 60 * MIB / 2);
 }
@@ -286,7 +279,7 @@ Test(commit_faults, a_sync_that_fails)
 static void die_with_logged_packs(struct store_fixture *s)
 {
     fixture_put(s, "kept", 3, 300000);
-    uint64_t ino = fixture_create(s, name_of(0));
+    uint64_t ino = fixture_create(s, numbered("file-%u", 0));
     fixture_fill(s, ino, 0, 0, 150 * MIB);
     assert_i64(history_compact(s->store->commit.history), 0);
 }
@@ -307,7 +300,7 @@ Test(commit_faults, packs_of_a_dead_daemon_are_taken_over_once)
 
 static void die_with_a_pack_logged_twice(struct store_fixture *s)
 {
-    uint64_t ino = fixture_create(s, name_of(0));
+    uint64_t ino = fixture_create(s, numbered("file-%u", 0));
     fixture_fill(s, ino, 0, 0, 150 * MIB);
     struct new_pack *pack = TAILQ_FIRST(&s->store->commit.packs->written);
     cr_assert_not_null(pack);
@@ -332,8 +325,7 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
     fixture_put(&fixture, "a", 1, MIB);
     fixture_wait(&fixture);
     struct store *store = fixture.store;
-    while (view_state(store->local.view).packs == 0)
-        (void)usleep(1000);
+    AWAIT(view_state(store->local.view).packs > 0, "no pack");
     cr_expect(packs_begin_drop(store->commit.packs, 42));
     cr_expect_not(packs_begin_drop(store->commit.packs, 42));
     packs_end_drop(store->commit.packs, 42);
@@ -365,10 +357,7 @@ static void hold_back(void)
 static void compact_now(void)
 {
     uint64_t asked = atomic_fetch_add(&fixture.store->commit.upkeep->gc_asked, 1) + 1;
-    for (unsigned i = 0; i < 12000 && atomic_load(&fixture.store->commit.upkeep->gc_done) < asked;
-         i++)
-        (void)usleep(10000);
-    cr_assert_geq(atomic_load(&fixture.store->commit.upkeep->gc_done), asked);
+    AWAIT(atomic_load(&fixture.store->commit.upkeep->gc_done) >= asked, "gc has not ended");
 }
 
 /* What was to move stays where it is until it has moved. */
@@ -376,7 +365,7 @@ Test(commit_faults, a_pack_that_was_to_take_what_moves_fails)
 {
     fixture.options.writeback_delay_ns = INT64_MAX / 2; /* both lie in one pack */
     open_with_faults();
-    fixture_put(&fixture, name_of(0), 0, MIB);
+    fixture_put(&fixture, numbered("file-%u", 0), 0, MIB);
     fixture_put(&fixture, "large", 77, 8 * MIB);
     fixture_wait(&fixture);
     fixture_unlink(&fixture, "large", 0);
@@ -384,20 +373,18 @@ Test(commit_faults, a_pack_that_was_to_take_what_moves_fails)
     set_plan("put", "packs", 0, 1);
     compact_now();
     expect_i64(atomic_load(&plan.failed), 1, "something had to move");
-    fixture_expect(&fixture, name_of(0), 0, MIB);
+    fixture_expect(&fixture, numbered("file-%u", 0), 0, MIB);
     put_one_by_one(1, 1, MIB);
     compact_now();
-    fixture_expect(&fixture, name_of(0), 0, MIB);
-    struct store_status status;
-    store_status(fixture.store, &status);
-    cr_expect_lt(status.view.pack_bytes, 4 * MIB, "in the end the pack goes");
+    fixture_expect(&fixture, numbered("file-%u", 0), 0, MIB);
+    cr_expect_lt(fixture_status(&fixture).view.pack_bytes, 4 * MIB, "in the end the pack goes");
     expect_after_reopen(2, MIB);
 }
 
 Test(commit_faults, versions_between_are_not_written)
 {
     hold_back();
-    uint64_t ino = fixture_create(&fixture, name_of(0));
+    uint64_t ino = fixture_create(&fixture, numbered("file-%u", 0));
     for (unsigned i = 0; i < 5; i++) {
         fixture_fill(&fixture, ino, 0, i == 4 ? 0 : 100 + i, 2 * MIB);
         fixture_seal(&fixture, ino);
@@ -405,10 +392,9 @@ Test(commit_faults, versions_between_are_not_written)
     fixture_drop(&fixture, ino);
     fixture_wait(&fixture);
     expect_after_reopen(1, 2 * MIB);
-    struct store_status status;
-    store_status(fixture.store, &status);
-    cr_expect_lt(status.view.pack_bytes, 3 * MIB);
-    cr_expect_gt(status.view.pack_bytes, 2 * MIB);
+    uint64_t bytes = fixture_status(&fixture).view.pack_bytes;
+    cr_expect_lt(bytes, 3 * MIB);
+    cr_expect_gt(bytes, 2 * MIB);
 }
 
 Test(commit_faults, what_was_born_and_died_between_leaves_nothing)
@@ -423,15 +409,12 @@ Test(commit_faults, what_was_born_and_died_between_leaves_nothing)
     expect_u64(count, 40);
     cr_expect(batch_is_void(ops, count));
     free(ops);
-    fixture_put(&fixture, name_of(0), 0, 1000);
+    fixture_put(&fixture, numbered("file-%u", 0), 0, 1000);
     fixture_wait(&fixture);
-    struct store_status status;
-    store_status(fixture.store, &status);
-    expect_u64(status.nvme.written_bytes_total, 0);
+    expect_u64(fixture_status(&fixture).nvme.written_bytes_total, 0);
     expect_after_reopen(1, 1000);
-    store_status(fixture.store, &status);
-    expect_u64(status.view.files, 1);
-    expect_u64(status.view.packs, 0);
+    expect_u64(fixture_status(&fixture).view.files, 1);
+    expect_u64(fixture_status(&fixture).view.packs, 0);
 }
 
 Test(commit_faults, more_extents_than_a_record_holds, .timeout = 600)

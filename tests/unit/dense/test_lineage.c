@@ -3,6 +3,7 @@
 #include "dense/lineage.h"
 
 #include "../expect.h"
+#include "../numbered.h"
 #include "../fixtures/store_fixture.h"
 #include "../fixtures/weights.h"
 #include "base/clock.h"
@@ -186,36 +187,28 @@ Test(lineage, files_that_are_not_near_have_none)
 
 Test(lineage, bases_of_a_training_state_are_stars_of_few)
 {
-    char name[32], base[32];
     put_wide("optimizer");
     for (unsigned step = 0; step < KEYFRAME_EVERY + 2; step++) {
-        (void)snprintf(name, sizeof name, "step%u", step);
-        put_weights(name, 1, step);
+        put_weights(numbered("step%u", step), 1, step);
         fixture_wait(&fixture);
     }
     build();
     for (unsigned step = 0; step < KEYFRAME_EVERY + 2; step++) {
         unsigned key = step / KEYFRAME_EVERY * KEYFRAME_EVERY;
-        (void)snprintf(name, sizeof name, "step%u", step);
-        (void)snprintf(base, sizeof base, "step%u", key);
-        expect_base(name, step == key ? NULL : base);
+        expect_base(numbered("step%u", step), step == key ? NULL : numbered("step%u", key));
     }
 }
 
 Test(lineage, weights_alone_are_chains)
 {
-    char name[32], base[32];
     for (unsigned step = 0; step < CHAIN_DEPTH_MAX + 3; step++) {
-        (void)snprintf(name, sizeof name, "step%u", step);
-        put_weights(name, 1, step);
+        put_weights(numbered("step%u", step), 1, step);
         fixture_wait(&fixture);
     }
     build();
-    for (unsigned step = 0; step < CHAIN_DEPTH_MAX + 3; step++) {
-        (void)snprintf(name, sizeof name, "step%u", step);
-        (void)snprintf(base, sizeof base, "step%u", step == CHAIN_DEPTH_MAX + 1 ? 0 : step - 1);
-        expect_base(name, step ? base : NULL);
-    }
+    for (unsigned step = 0; step < CHAIN_DEPTH_MAX + 3; step++)
+        expect_base(numbered("step%u", step),
+                    step ? numbered("step%u", step == CHAIN_DEPTH_MAX + 1 ? 0 : step - 1) : NULL);
 }
 
 /* The chunks of a1 are bases when b2 comes, which consists of them, too. */
@@ -278,11 +271,9 @@ Test(lineage, a_directory_of_many_files_is_read_once)
 {
     enum { FILES = 2500, LEN = 20000 };
     uint8_t data[LEN];
-    char name[32];
     for (unsigned i = 0; i < FILES; i++) {
-        (void)snprintf(name, sizeof name, "image%05u", i);
         make_weights(data, LEN, i, 0);
-        fixture_put_bytes(&fixture, name, data, LEN);
+        fixture_put_bytes(&fixture, numbered("image%05u", i), data, LEN);
     }
     int64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     build();

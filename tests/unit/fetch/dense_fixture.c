@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "../codec/numbers.h"
+#include "../numbered.h"
 #include "../spoil.h"
 #include "codec/dx.h"
 #include "codec/twin.h"
@@ -274,9 +275,8 @@ struct chunk_entry dense_entry(const char *name, uint64_t offset)
 void dense_publish(void)
 {
     static unsigned number;
-    char name[16];
-    (void)snprintf(name, sizeof name, "head%u", ++number);
-    fixture_put(&fixture, name, 1000 + number, 20000);
+    number++;
+    fixture_put(&fixture, numbered("head%u", number), 1000 + number, 20000);
     wait_remote();
 }
 
@@ -322,6 +322,6 @@ void dense_leave_only_the_remote(void)
     dense_publish();
     struct warm_status s = run_job(NULL, true);
     assert_u64(s.unpublished_bytes + s.busy_bytes, 0);
-    assert_u64(view_now().packs, 0);
+    assert_u64(fixture_status(&fixture).view.packs, 0);
     dense_reopen();
 }

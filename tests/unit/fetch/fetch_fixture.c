@@ -72,12 +72,9 @@ void fetch_teardown(void)
 void wait_remote(void)
 {
     fixture_wait(&fixture);
-    for (int i = 0; horizon_published(store_commit(fixture.store)->horizon) <
-                    history_newest(store_commit(fixture.store)->history);
-         i++) {
-        cr_assert_lt(i, 12000, "the remote gets it");
-        (void)usleep(10000);
-    }
+    AWAIT(horizon_published(store_commit(fixture.store)->horizon) >=
+              history_newest(store_commit(fixture.store)->history),
+          "the remote gets it");
 }
 
 void move_node(void)
@@ -91,19 +88,10 @@ void move_node(void)
     open_store(true);
 }
 
-struct view_state view_now(void)
-{
-    struct store_status s;
-    store_status(fixture.store, &s);
-    return s.view;
-}
-
 void await_kept(uint64_t bytes)
 {
-    for (int i = 0; view_now().pack_bytes < bytes; i++) {
-        cr_assert_lt(i, 12000, "%llu bytes are kept", (unsigned long long)view_now().pack_bytes);
-        (void)usleep(10000);
-    }
+    AWAIT(fixture_status(&fixture).view.pack_bytes >= bytes, "%llu bytes are kept",
+          (unsigned long long)fixture_status(&fixture).view.pack_bytes);
 }
 
 uint64_t start_job(const char *name, bool evicts)

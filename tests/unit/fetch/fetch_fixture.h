@@ -3,6 +3,7 @@
  * counted, held up and made to fail. */
 #pragma once
 
+#include "../await.h"
 #include "../fixtures/store_fixture.h"
 #include "commit/shared.h"
 #include "fetch/internal.h"
@@ -24,7 +25,6 @@ void use_remote(bool wanted);
 void wait_remote(void);
 /* Another node: nothing is left here but what the remote got, which is waited for. */
 void move_node(void);
-struct view_state view_now(void);
 /* Until so much lies in packs on NVMe. */
 void await_kept(uint64_t bytes);
 /* Begins to evict a file (NULL: everything) from NVMe, or to fetch it. */

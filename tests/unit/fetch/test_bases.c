@@ -49,8 +49,7 @@ static void gather_at_once(struct gathering *gathering, size_t count)
     atomic_store(&gets_wait, true);
     for (size_t i = 0; i < count; i++)
         assert_i64(pthread_create(&threads[i], NULL, gather_and_decode, &gathering[i]), 0);
-    while (atomic_load(&gets) + atomic_load(&waiting) < count)
-        (void)usleep(1000); /* a poll: counters signal nothing */
+    AWAIT(atomic_load(&gets) + atomic_load(&waiting) >= count, "not all of them need it");
     atomic_store(&gets_wait, false);
     for (size_t i = 0; i < count; i++)
         (void)pthread_join(threads[i], NULL);

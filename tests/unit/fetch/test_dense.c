@@ -144,12 +144,7 @@ Test(dense, what_is_kept_stands_by_itself)
     struct warm_status s = run_job("next", false);
     assert_u64(s.failed_bytes + s.not_kept_bytes, 0);
     /* The job does not wait for what the reader before it has fetched, and is still to be kept. */
-    size_t kept = 0;
-    for (int i = 0; i < 1000 && kept < 6; i++) {
-        kept = dense_expect_none_local();
-        (void)usleep(10000);
-    }
-    cr_assert_geq(kept, 6, "%zu chunks are kept", kept);
+    AWAIT(dense_expect_none_local() >= 6, "%zu chunks are kept", dense_expect_none_local());
     open_store(false);
     dense_expect_weights("next", 1, 1, WEIGHTS);
     fixture_close(&fixture);
@@ -192,11 +187,7 @@ Test(dense, a_damaged_base_costs_what_refers_to_it)
 
 static void await_repair(void)
 {
-    struct remote *remote = fixture.store->remote;
-    for (int i = 0; is_repair_due(remote); i++) {
-        cr_assert_lt(i, 12000, "it is repaired");
-        (void)usleep(10000);
-    }
+    AWAIT(!is_repair_due(fixture.store->remote), "it is repaired");
     dense_publish();
 }
 
@@ -255,14 +246,9 @@ Test(dense, a_base_that_is_damaged_on_nvme_is_healed)
     dense_reopen();
     assert_i64(view_packs(fixture.store->local.view, spoil_one, NULL), 0);
     dense_expect_weights("next", 1, 1, WEIGHTS);
-    struct store_status s;
-    for (int i = 0; i == 0 || s.nvme.healed_chunks_total == 0 ||
-                    heal_is_pending(store_commit(fixture.store)->heal);
-         i++) {
-        cr_assert_lt(i, 12000, "it is healed");
-        (void)usleep(10000);
-        store_status(fixture.store, &s);
-    }
+    AWAIT(fixture_status(&fixture).nvme.healed_chunks_total > 0 &&
+              !heal_is_pending(store_commit(fixture.store)->heal),
+          "it is healed");
     (void)dense_expect_none_local();
 }
 

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 
 #include "../expect.h"
+#include "../named.h"
+#include "../numbered.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "fetch/pull.h"
@@ -35,7 +37,7 @@ Test(pull, fresh_node_reads_what_was_published)
     fixture_put(&fixture, "big", 1, 20 * MIB + 777);
     fixture_put(&fixture, "small", 2, 100000);
     move_node();
-    assert_u64(view_now().packs, 0);
+    assert_u64(fixture_status(&fixture).view.packs, 0);
     fixture_expect(&fixture, "small", 2, 100000);
     fixture_expect(&fixture, "big", 1, 20 * MIB + 777);
 }
@@ -164,8 +166,7 @@ static void read_on_the_way(struct waiting *w, int error)
     atomic_store(&gets_wait, true);
     atomic_store(&get_error, error);
     assert_i64(pthread_create(&reader, NULL, read_remote, w), 0);
-    while (atomic_load(&gets) == 0)
-        (void)usleep(1000);
+    AWAIT(atomic_load(&gets) > 0, "no GET");
     store_start_read(fixture.store, &request);
     assert_u64(waiting_readers(), 1, "it waits with the chunk, and in no thread");
     (void)usleep(20000);
@@ -287,7 +288,6 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
     fixture_put(&fixture, "big", 1, 4 * MIB);
     wait_remote();
     spoil(fixture.path);
-    struct store_status s;
     /* The stage has it still. */
     open_store(true);
     fixture_expect(&fixture, "big", 1, 4 * MIB);
@@ -297,11 +297,8 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
     assert_i64(store_survey(fixture.store, &want, &at, &more), 0);
     cr_assert_not(more);
     cr_assert_gt(chunks, 0);
-    do { /* what is not stored anew by the end of the mount is so at the next read of it */
-        (void)usleep(1000);
-        store_status(fixture.store, &s);
-    } while (s.nvme.healed_chunks_total <
-             chunks); /* by threads of the store's; without an end if one never is */
+    /* What is not stored anew by the end of the mount is so at the next read of it. */
+    AWAIT(fixture_status(&fixture).nvme.healed_chunks_total >= chunks, "not all are healed");
     assert_str(damage_found(), "");
     open_store(false);
     fixture_expect(&fixture, "big", 1, 4 * MIB);
@@ -361,8 +358,7 @@ Test(pull, a_pack_in_use_is_evicted_when_it_is_let_go)
     fixture_put(&fixture, "a", 1, MIB);
     wait_remote();
     assert_i64(view_packs(fixture.store->local.view, take_pack, &pack), 0);
-    while (!packs_is_free(store_commit(fixture.store)->packs, pack)) /* for the uploader */
-        (void)usleep(1000);
+    AWAIT(packs_is_free(store_commit(fixture.store)->packs, pack), "the uploader has it");
     cr_assert(packs_pin(store_commit(fixture.store)->packs, pack));
     cr_expect_not(packs_is_free(store_commit(fixture.store)->packs, pack));
     assert_i64(thread_start(&thread, "release", release_pack, &pack), 0);
@@ -376,10 +372,8 @@ static void set_xattr(const char *file, const char *name, const char *value)
 {
     fixture_commit(&fixture, (struct record){.type = REC_SETXATTR,
                                              .ino = fixture_lookup(&fixture, file),
-                                             .name = name,
-                                             .name_len = (uint16_t)strlen(name),
-                                             .value = value,
-                                             .value_len = (uint32_t)strlen(value)});
+                                             NAMED(name),
+                                             VALUED(value)});
 }
 
 Test(pull, what_is_pinned_stays)
@@ -399,29 +393,22 @@ Test(pull, room_is_made_by_eviction)
 {
     fixture.options.cap_bytes = 256 * MIB;
     open_store(true);
-    char name[16];
     for (unsigned i = 0; i < 12; i++) {
-        (void)snprintf(name, sizeof name, "f%u", i);
-        fixture_put(&fixture, name, i + 1, 40 * MIB);
+        fixture_put(&fixture, numbered("f%u", i), i + 1, 40 * MIB);
         wait_remote();
     }
-    struct store_status s;
-    store_status(fixture.store, &s);
+    struct store_status s = fixture_status(&fixture);
     cr_assert_gt(s.evicted_bytes_total, 0);
     cr_assert_leq(s.used_bytes, 256 * MIB);
-    for (unsigned i = 0; i < 12; i++) {
-        (void)snprintf(name, sizeof name, "f%u", i);
-        fixture_expect(&fixture, name, i + 1, 40 * MIB);
-    }
+    for (unsigned i = 0; i < 12; i++)
+        fixture_expect(&fixture, numbered("f%u", i), i + 1, 40 * MIB);
     fixture_close(&fixture);
     assert_i64(fixture_fsck(&fixture), 0);
     /* The view can be made anew without the packs that left. */
     fixture_delete(&fixture, "view");
     open_store(true);
-    for (unsigned i = 0; i < 12; i += 5) {
-        (void)snprintf(name, sizeof name, "f%u", i);
-        fixture_expect(&fixture, name, i + 1, 40 * MIB);
-    }
+    for (unsigned i = 0; i < 12; i += 5)
+        fixture_expect(&fixture, numbered("f%u", i), i + 1, 40 * MIB);
 }
 
 static void evict_all(struct store_fixture *unused)
@@ -486,10 +473,7 @@ Test(pull, full_while_the_remote_is_gone)
     fixture_expect(&fixture, "new", 77, length);
     atomic_store(&put_error, 0);
     wait_remote();
-    for (int i = 0; room_admit(store_commit(fixture.store)->room, 20 * MIB) < 0; i++) {
-        cr_assert_lt(i, 12000, "room comes free");
-        (void)usleep(10000);
-    }
+    AWAIT(room_admit(store_commit(fixture.store)->room, 20 * MIB) >= 0, "room comes free");
     fixture_expect(&fixture, "old", 1, 30 * MIB);
     fixture_expect(&fixture, "new", 77, length);
 }

@@ -27,8 +27,7 @@ static void begin_read(void)
     move_node();
     atomic_store(&gets_wait, true);
     assert_i64(pthread_create(&reader, NULL, read_start, NULL), 0);
-    while (atomic_load(&gets) == 0)
-        (void)usleep(1000);
+    AWAIT(atomic_load(&gets) > 0, "no GET");
 }
 
 static int end_read(void)
@@ -42,7 +41,8 @@ static void expect_warmed(struct warm_status s)
 {
     expect_u64(s.failed_bytes + s.not_kept_bytes, 0);
     expect_u64(s.done_bytes, s.total_bytes);
-    cr_expect_geq(view_now().pack_bytes, LENGTH, "NVMe has it when the job has ended");
+    cr_expect_geq(fixture_status(&fixture).view.pack_bytes, LENGTH,
+                  "NVMe has it when the job has ended");
     fixture_expect(&fixture, "file", 1, LENGTH);
 }
 
@@ -81,20 +81,15 @@ Test(warm, a_job_that_waits_for_a_reader_can_be_cancelled)
     begin_read();
     uint64_t job = warm_beside_reader();
     assert_i64(store_warm_status(fixture.store, job, true, &s), 0);
-    while (!look_at_job(job).ended)
-        (void)usleep(1000);
+    AWAIT(look_at_job(job).ended, "it goes on");
     assert_i64(end_read(), 0);
 }
 
 /* The room thread looks once a second. */
 static void cap_nvme(uint64_t cap)
 {
-    uint64_t granted;
     fixture.store->local.options.cap_bytes = cap;
-    do {
-        (void)usleep(1000);
-        granted = room_granted(fixture.store);
-    } while ((granted > 0) != (cap == 0));
+    AWAIT((room_granted(fixture.store) > 0) == (cap == 0), "room is not as the cap says");
 }
 
 /* The reader's chunk is in memory, and nothing brings it to NVMe. */
@@ -111,8 +106,7 @@ Test(warm, keeps_what_found_no_room_when_a_reader_had_it)
     begin_read();
     cap_nvme(1);
     assert_i64(end_read(), 0);
-    while (!is_unkept())
-        (void)usleep(1000);
+    AWAIT(is_unkept(), "it is not in memory alone");
     cap_nvme(0);
     expect_warmed(run_job("file", false));
     expect_u64(atomic_load(&gets), 2);

@@ -299,9 +299,8 @@ Test(fs, copying)
         expect_i64(byte, 0);
         fixture_expect_fill(&fixture, to, 4 * MIB, 3, 1000);
     }
-    struct store_status status;
-    store_status(fixture.store, &status);
-    cr_expect_lt(status.view.pack_bytes, 8 * MIB, "what was durable is copied by reference");
+    cr_expect_lt(fixture_status(&fixture).view.pack_bytes, 8 * MIB,
+                 "what was durable is copied by reference");
 }
 
 /* More than the stage holds: what fits is copied, for the rest it waits. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "../expect.h"
+#include "../numbered.h"
 #include "fs_fixture.h"
 #include "../commit/commit_peek.h"
 #include "commit/shared.h"
@@ -247,11 +248,8 @@ Test(fs_seals, what_is_closed_twice_counts_once)
 Test(fs_seals, more_than_can_wait)
 {
     struct file files[STAGE_DUE_MAX + 6];
-    char name[16];
-    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        (void)snprintf(name, sizeof name, "file-%zu", i);
-        files[i] = create(name);
-    }
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        files[i] = create(numbered("file-%zu", i));
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         write_and_close(files[i].ino, 0, "t");
     cr_expect_leq(seals_due(fixture.store), STAGE_DUE_MAX);

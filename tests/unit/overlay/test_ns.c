@@ -5,6 +5,8 @@
 #include <stdio.h>
 
 #include "../expect.h"
+#include "../named.h"
+#include "../numbered.h"
 #include "../view/helpers.h"
 #include "overlay/ns.h"
 
@@ -42,8 +44,7 @@ static struct record named(uint16_t type, uint64_t ino, const char *name)
                            .ino = ino,
                            .parent = ROOT_INO,
                            .cookie = f.seq + 1,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name),
+                           NAMED(name),
                            .attrs = {.mode = S_IFREG | 0600}};
 }
 
@@ -157,13 +158,11 @@ static void seal_with_content(uint64_t ino)
                          .version = 1,
                          .parent = ROOT_INO,
                          .cookie = birth.cookie,
-                         .name = "a",
-                         .name_len = 1,
+                         NAMED("a"),
                          .attrs = {.mode = S_IFREG | 0600, .size = 5},
                          .extents = &extent,
                          .extent_count = 1,
-                         .value = "hello",
-                         .value_len = 5};
+                         VALUED("hello")};
     (void)perform(rec, true);
 }
 
@@ -216,14 +215,9 @@ Test(ns, what_a_nascent_file_lost_again_is_not_history)
 {
     make_file(10, "a");
     hold(10);
-    struct record rec = {.type = REC_SETXATTR,
-                         .ino = 10,
-                         .name = "user.k",
-                         .name_len = 6,
-                         .value = "v",
-                         .value_len = 1};
+    struct record rec = {.type = REC_SETXATTR, .ino = 10, NAMED("user.k"), VALUED("v")};
     (void)perform(rec, false);
-    rec = (struct record){.type = REC_REMOVEXATTR, .ino = 10, .name = "user.k", .name_len = 6};
+    rec = (struct record){.type = REC_REMOVEXATTR, .ino = 10, NAMED("user.k")};
     (void)perform(rec, false);
     expect_i64(ns_getxattr(ns, 10, "user.k", 6, NULL, 0), -ENODATA);
     seal(10, 1);
@@ -238,12 +232,7 @@ Test(ns, a_dump_brings_nascent_files_back)
     make_file(10, "a");
     make_file(11, "b");
     hold(11);
-    struct record xattr = {.type = REC_SETXATTR,
-                           .ino = 11,
-                           .name = "user.k",
-                           .name_len = 6,
-                           .value = "v",
-                           .value_len = 1};
+    struct record xattr = {.type = REC_SETXATTR, .ino = 11, NAMED("user.k"), VALUED("v")};
     (void)perform(xattr, false);
     char dumped[8] = "";
     assert_i64(ns_dump_nascent(ns, false, note_record, dumped), 0);
@@ -351,24 +340,19 @@ static int count_entry(const struct view_entry *entry, const char *name, size_t 
 /* More entries than one step of a listing takes, on both sides. */
 Test(ns, a_large_directory_is_listed_whole)
 {
-    char name[16];
     uint64_t at[2];
     for (uint64_t i = 0; i < 1500; i++) {
-        (void)snprintf(name, sizeof name, "old%u", (unsigned)i);
-        make_file(1000 + i, name);
+        make_file(1000 + i, numbered("old%u", (unsigned)i));
         seal(1000 + i, 1);
     }
     follow();
     for (uint64_t i = 0; i < 1500; i++) {
-        (void)snprintf(name, sizeof name, "new%u", (unsigned)i);
-        make_file(5000 + i, name);
+        make_file(5000 + i, numbered("new%u", (unsigned)i));
         if (i % 2)
             seal(5000 + i, 1);
     }
-    for (uint64_t i = 0; i < 1200; i++) {
-        (void)snprintf(name, sizeof name, "old%u", (unsigned)i);
-        remove_name(1000 + i, name, true);
-    }
+    for (uint64_t i = 0; i < 1200; i++)
+        remove_name(1000 + i, numbered("old%u", (unsigned)i), true);
     for (unsigned round = 0; round < 3; round++) {
         memset(at, 0, sizeof at);
         assert_i64(ns_readdir(ns, ROOT_INO, 0, SIZE_MAX, count_entry, at), 0);
@@ -386,10 +370,8 @@ static void list_root(uint64_t expected)
 
 Test(ns, a_listed_directory_is_kept_up_to_a_bound)
 {
-    char name[16];
     for (uint64_t i = 0; i < 2000; i++) {
-        (void)snprintf(name, sizeof name, "file%u", (unsigned)i);
-        make_file(1000 + i, name);
+        make_file(1000 + i, numbered("file%u", (unsigned)i));
         seal(1000 + i, 1);
     }
     follow();
@@ -432,14 +414,12 @@ Test(ns, a_listed_directory_is_kept_up_to_a_bound)
  * view. */
 Test(ns, a_new_directory_is_known)
 {
-    char name[16];
     struct record rec = named(REC_MAKE, 10, "directory");
     rec.attrs.mode = S_IFDIR | 0700;
     (void)perform(rec, true);
     hold(10);
     for (uint64_t i = 0; i < 300; i++) {
-        (void)snprintf(name, sizeof name, "file%u", (unsigned)i);
-        rec = named(REC_MAKE, 1000 + i, name);
+        rec = named(REC_MAKE, 1000 + i, numbered("file%u", (unsigned)i));
         rec.parent = 10;
         rec.attrs.mode = S_IFREG | 0600;
         (void)perform(rec, true);
@@ -508,8 +488,7 @@ Test(ns, names_come_and_go_while_a_directory_is_listed)
     void *failed;
     char name[16];
     for (uint64_t i = 0; i < STAYING; i++) {
-        (void)snprintf(name, sizeof name, "stays%u", (unsigned)i);
-        make_file(1000 + i, name);
+        make_file(1000 + i, numbered("stays%u", (unsigned)i));
         seal(1000 + i, 1);
     }
     follow();
@@ -525,16 +504,13 @@ Test(ns, names_come_and_go_while_a_directory_is_listed)
             follow();
         }
         for (uint64_t before = i < 8 ? 0 : i - 8; before < i; before++) {
-            char gone[16];
-            (void)snprintf(gone, sizeof gone, "goes%u", (unsigned)before);
+            const char *gone = numbered("goes%u", (unsigned)before);
             assert_u64(ino_of(gone), 0, "%s", gone);
         }
         remove_name(5000 + i, name, history);
-        char stays[2][16];
-        for (unsigned k = 0; k < 2; k++)
-            (void)snprintf(stays[k], sizeof stays[k], "stays%u%s", (unsigned)(i / 2 % STAYING),
-                           (i + k) % 2 ? "x" : "");
-        rename_in_place(1000 + i / 2 % STAYING, stays[0], stays[1]);
+        unsigned stays = (unsigned)(i / 2 % STAYING);
+        rename_in_place(1000 + stays, numbered("stays%u%s", stays, i % 2 ? "x" : ""),
+                        numbered("stays%u%s", stays, i % 2 ? "" : "x"));
         if (i % 5 == 0)
             follow();
     }
@@ -550,12 +526,7 @@ Test(ns, names_come_and_go_while_a_directory_is_listed)
 
 static struct record xattr_of(uint64_t ino, const char *name)
 {
-    return (struct record){.type = REC_SETXATTR,
-                           .ino = ino,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name),
-                           .value = "v",
-                           .value_len = 1};
+    return (struct record){.type = REC_SETXATTR, .ino = ino, NAMED(name), VALUED("v")};
 }
 
 static int note_and_follow(const char *name, size_t name_len, void *arg)

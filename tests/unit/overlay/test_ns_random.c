@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "../expect.h"
+#include "../named.h"
 #include "test_ns_model.h"
 
 static struct fixture f;
@@ -115,11 +116,9 @@ static void make(uint32_t type)
                          .ino = n->ino,
                          .parent = dir->ino,
                          .cookie = f.seq + 1,
-                         .name = name,
-                         .name_len = (uint16_t)strlen(name),
+                         NAMED(name),
                          .attrs = {.mode = n->mode, .size = strlen(n->target)},
-                         .value = n->target,
-                         .value_len = (uint32_t)strlen(n->target)};
+                         VALUED(n->target)};
     n->size = rec.attrs.size;
     hold(dir);
     uint64_t seq = perform(rec, !n->nascent);
@@ -207,12 +206,8 @@ static void link_one(void)
         return;
     if (n->nascent)
         seal(n);
-    struct record rec = {.type = REC_LINK,
-                         .ino = n->ino,
-                         .parent = dir->ino,
-                         .cookie = f.seq + 1,
-                         .name = name,
-                         .name_len = (uint16_t)strlen(name)};
+    struct record rec = {
+        .type = REC_LINK, .ino = n->ino, .parent = dir->ino, .cookie = f.seq + 1, NAMED(name)};
     hold(n);
     hold(dir);
     uint64_t seq = perform(rec, true);
@@ -245,8 +240,7 @@ static void unlink_one(void)
                          .flags = n->names == 1 && n->open ? RECORD_ORPHAN : 0,
                          .ino = n->ino,
                          .parent = dir->ino,
-                         .name = e->name,
-                         .name_len = (uint16_t)strlen(e->name)};
+                         NAMED(e->name)};
     hold(n);
     hold(dir);
     uint64_t seq = perform(rec, !nascent);
@@ -299,10 +293,8 @@ static void rename_one(void)
                          .parent2 = to->ino,
                          .cookie = cookie,
                          .cookie2 = cookie2,
-                         .name = e->name,
-                         .name_len = (uint16_t)strlen(e->name),
-                         .name2 = name,
-                         .name2_len = (uint16_t)strlen(name)};
+                         NAMED(e->name),
+                         NAMED2(name)};
     if (old && !exchange && old->names == 1 && old->open)
         rec.flags |= RECORD_ORPHAN;
     struct model_node *held[] = {from, to, n, old};

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "../expect.h"
+#include "../numbered.h"
 #include "../fixtures/weights.h"
 #include "base/clock.h"
 #include "dense/chains.h"
@@ -33,11 +34,9 @@ static void open_remote(enum reduce reduce)
 
 static void put_weights(unsigned steps)
 {
-    char name[32];
     uint8_t *data = xcalloc(1, LEN);
-    (void)snprintf(name, sizeof name, "step%u", steps);
     make_weights(data, LEN, 1, steps);
-    fixture_put_bytes(&fixture, name, data, LEN);
+    fixture_put_bytes(&fixture, numbered("step%u", steps), data, LEN);
     free(data);
 }
 
@@ -89,7 +88,6 @@ static void expect_form(const char *name, enum chunk_encoding encoding, unsigned
 /* Each is there when the next one is stored by it. */
 Test(dense, a_chain_that_comes_with_one_cut_goes_in_its_order)
 {
-    char name[32], base[32];
     fixture_open(&fixture);
     for (unsigned steps = 0; steps <= LATEST; steps++) {
         put_weights(steps);
@@ -99,10 +97,9 @@ Test(dense, a_chain_that_comes_with_one_cut_goes_in_its_order)
     expect_form("step0", ENCODING_FX, 0, NULL, 1);
     for (unsigned steps = 1; steps <= LATEST; steps++) {
         unsigned on = steps == CHAIN_DEPTH_MAX + 1 ? 0 : steps - 1;
-        (void)snprintf(name, sizeof name, "step%u", steps);
-        (void)snprintf(base, sizeof base, "step%u", on);
-        expect_form(name, ENCODING_DX, steps > CHAIN_DEPTH_MAX ? steps - CHAIN_DEPTH_MAX : steps,
-                    base, 1);
+        expect_form(numbered("step%u", steps), ENCODING_DX,
+                    steps > CHAIN_DEPTH_MAX ? steps - CHAIN_DEPTH_MAX : steps,
+                    numbered("step%u", on), 1);
     }
 }
 
@@ -180,9 +177,7 @@ Test(dense, fp32_is_stored_by_what_came_before)
 {
     fixture_open(&fixture);
     for (unsigned i = 1; i <= 4; i++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "masters%u", i);
-        put_masters(name, 0, i);
+        put_masters(numbered("masters%u", i), 0, i);
         fixture_wait(&fixture);
     }
     open_remote(REDUCE_DENSE);

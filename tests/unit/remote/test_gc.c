@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "../expect.h"
+#include "../numbered.h"
 #include "base/clock.h"
 #include "remote_fixture.h"
 
@@ -179,12 +180,9 @@ static const struct job_options scrub_both = {.kind = JOB_SCRUB, .local = true, 
 
 Test(remote_gc, many_small_packs_become_few, .timeout = 600)
 {
-    char name[16];
     open_with("remote", GRACE_NS);
-    for (unsigned i = 0; i < 40; i++) {
-        (void)snprintf(name, sizeof name, "f%u", i);
-        publish_file(name, i, 40000);
-    }
+    for (unsigned i = 0; i < 40; i++)
+        publish_file(numbered("f%u", i), i, 40000);
     uint64_t packs = view_remote(fixture.store->local.view).packs;
     cr_expect_leq(packs, 18, "%llu", (unsigned long long)packs);
     cr_expect_leq(atomic_load(&fixture.store->remote->uploaded_total), 8 * MIB);
@@ -208,12 +206,10 @@ static int count_pack_gets(const char *op, const char *object, void *arg)
 /* With MERGED_PACKS small packs in the remote, and nothing of them on NVMe. */
 static void make_small_packs(void)
 {
-    char name[16];
     open_with("remote", LONG_GRACE_NS);
     fixture.store->remote->maintenance->repair_at = INT64_MAX;
     for (unsigned i = 0; i < MERGED_PACKS * MERGED_FILES; i++) {
-        (void)snprintf(name, sizeof name, "f%u", i);
-        fixture_put(&fixture, name, i, 40000);
+        fixture_put(&fixture, numbered("f%u", i), i, 40000);
         if (i % MERGED_FILES == MERGED_FILES - 1)
             wait_published();
     }

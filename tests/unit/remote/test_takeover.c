@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "../await.h"
 #include "../fixtures/store_fixture.h"
 #include "../shell.h"
 #include "base/io.h"
@@ -169,9 +170,7 @@ static void publish(struct node *node, const char *name, unsigned number)
 
 static void wait_fenced(struct node *node)
 {
-    for (int i = 0; i < 6000 && fixture_remote_state(&node->fixture) != REMOTE_FENCED; i++)
-        (void)usleep(5000);
-    assert_u64(fixture_remote_state(&node->fixture), REMOTE_FENCED);
+    AWAIT(fixture_remote_state(&node->fixture) == REMOTE_FENCED, "it is fenced");
 }
 
 /* Both have the first file; b claimed the prefix last. */

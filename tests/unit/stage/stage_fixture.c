@@ -358,6 +358,18 @@ void fixture_done(struct stage_fixture *f, uint64_t ino)
     stage_layer_done(f->stage, ino);
 }
 
+void fixture_put_sealed(struct stage_fixture *f, uint64_t ino, uint64_t offset, const char *text)
+{
+    fixture_put(f, ino, offset, text);
+    (void)fixture_seal(f, ino);
+}
+
+void fixture_put_pinned(struct stage_fixture *f, uint64_t ino, uint64_t offset, const char *text)
+{
+    fixture_put_sealed(f, ino, offset, text);
+    fixture_pin(f, ino);
+}
+
 void fixture_write_back(struct stage_fixture *f, uint64_t ino)
 {
     cr_assert(fixture_seal(f, ino));

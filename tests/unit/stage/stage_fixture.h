@@ -78,6 +78,9 @@ uint64_t fixture_size(struct stage_fixture *f, uint64_t ino);
 bool fixture_seal(struct stage_fixture *f, uint64_t ino);
 /* The same, but the daemon dies before the record. */
 void fixture_seal_unlogged(struct stage_fixture *f, uint64_t ino);
+/* A version of its own; the second is on its way to what is below. */
+void fixture_put_sealed(struct stage_fixture *f, uint64_t ino, uint64_t offset, const char *text);
+void fixture_put_pinned(struct stage_fixture *f, uint64_t ino, uint64_t offset, const char *text);
 /* Writeback: the pinned layer over what is below becomes what is below. */
 void fixture_pin(struct stage_fixture *f, uint64_t ino);
 void fixture_done(struct stage_fixture *f, uint64_t ino);

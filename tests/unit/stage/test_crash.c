@@ -17,11 +17,8 @@ static struct stage_usage usage(void)
 
 Test(stage_crash, drafts_and_versions_come_back)
 {
-    fixture_put(&fixture, 1, 0, "aaaaaaaa");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
-    fixture_put(&fixture, 1, 2, "bb");
-    fixture_seal(&fixture, 1);
+    fixture_put_pinned(&fixture, 1, 0, "aaaaaaaa");
+    fixture_put_sealed(&fixture, 1, 2, "bb");
     fixture_put(&fixture, 1, 4, "c");
     fixture_cut(&fixture, 1, 7, UINT64_MAX, 7);
     fixture_put(&fixture, 2, 3, "d");
@@ -37,8 +34,7 @@ Test(stage_crash, drafts_and_versions_come_back)
 
 Test(stage_crash, twice_in_a_row_and_between_any_two_steps)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 0, "aaaa");
     fixture_put(&fixture, 1, 2, "bb");
     for (unsigned i = 0; i < 3; i++) {
         fixture_die(&fixture);
@@ -75,8 +71,7 @@ Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
     fixture_seal(&fixture, 3);
     fixture_seal(&fixture, 1);
     fixture_seal(&fixture, 2);
-    fixture_put(&fixture, 3, 0, "d");
-    fixture_seal(&fixture, 3);
+    fixture_put_sealed(&fixture, 3, 0, "d");
     fixture_crash(&fixture);
     struct stage_sealed sealed[3];
     assert_u64(stage_sealed_list(fixture.stage, sealed, 3), 3);
@@ -89,8 +84,7 @@ Test(stage_crash, versions_wait_in_the_order_in_which_they_were_sealed)
 
 Test(stage_crash, numbers_go_on_above_all_that_were_used)
 {
-    fixture_put(&fixture, 1, 0, "a");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 0, "a");
     fixture_put(&fixture, 1, 0, "b");
     uint64_t last = stage_last_seq(fixture.stage);
     fixture_crash(&fixture);
@@ -104,8 +98,7 @@ Test(stage_crash, numbers_go_on_above_all_that_were_used)
 
 Test(stage_crash, between_a_seal_and_its_record)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 0, "aaaa");
     fixture_put(&fixture, 1, 2, "bbbb");
     fixture_seal_unlogged(&fixture, 1);
     fixture_die(&fixture);
@@ -119,11 +112,8 @@ Test(stage_crash, between_a_seal_and_its_record)
 
 Test(stage_crash, what_is_durable_is_not_taken_back)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
-    fixture_put(&fixture, 1, 1, "b");
-    fixture_seal(&fixture, 1);
+    fixture_put_pinned(&fixture, 1, 0, "aaaa");
+    fixture_put_sealed(&fixture, 1, 1, "b");
     fixture_done(&fixture, 1);
     fixture_put(&fixture, 1, 2, "c");
     fixture_crash(&fixture);
@@ -152,8 +142,7 @@ Test(stage_crash, after_a_compaction_only_what_it_named_counts)
 {
     fixture_put(&fixture, 1, 0, "aaaaaa");
     fixture_cut(&fixture, 1, 2, 2, 6);
-    fixture_put(&fixture, 2, 0, "xx");
-    fixture_seal(&fixture, 2);
+    fixture_put_sealed(&fixture, 2, 0, "xx");
     assert_i64(fixture_compact(&fixture), 0);
     fixture_put(&fixture, 1, 5, "b");
     fixture_cut(&fixture, 1, 0, 1, 6);

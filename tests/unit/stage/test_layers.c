@@ -9,11 +9,8 @@ Test(stage_layers, draft_over_sealed_over_pinned_over_clean_over_below)
 {
     fixture_put(&fixture, 1, 0, "aaaaaaaaaa");
     fixture_write_back(&fixture, 1);
-    fixture_put(&fixture, 1, 8, "bbbb");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
-    fixture_put(&fixture, 1, 6, "cccc");
-    fixture_seal(&fixture, 1);
+    fixture_put_pinned(&fixture, 1, 8, "bbbb");
+    fixture_put_sealed(&fixture, 1, 6, "cccc");
     fixture_put(&fixture, 1, 4, "dd");
     fixture_put(&fixture, 1, 12, "d");
     fixture_expect(&fixture, 1, 0, "aaaaddccccbbd");
@@ -65,8 +62,7 @@ Test(stage_layers, a_hole_is_punched_through_every_layer)
     fixture_put(&fixture, 1, 2, "XX");
     fixture_cut(&fixture, 1, 3, 3, 8);
     fixture_expect(&fixture, 1, 0, "abX...gh");
-    fixture_put(&fixture, 1, 4, "Y");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 4, "Y");
     fixture_expect(&fixture, 1, 0, "abX.Y.gh");
     fixture_pin(&fixture, 1);
     fixture_done(&fixture, 1);
@@ -75,11 +71,9 @@ Test(stage_layers, a_hole_is_punched_through_every_layer)
 
 Test(stage_layers, versions_that_wait_become_one_and_raise_the_floor)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 0, "aaaa");
     expect_u64(stage_floor(fixture.stage), 0);
-    fixture_put(&fixture, 1, 2, "bbbb");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 2, "bbbb");
     expect_u64(stage_floor(fixture.stage), stage_last_seq(fixture.stage));
     struct stage_sealed sealed[2];
     assert_u64(stage_sealed_list(fixture.stage, sealed, 2), 1);
@@ -92,9 +86,7 @@ Test(stage_layers, versions_that_wait_become_one_and_raise_the_floor)
 
 Test(stage_layers, a_pinned_version_is_not_merged)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
+    fixture_put_pinned(&fixture, 1, 0, "aaaa");
     fixture_cut(&fixture, 1, 2, UINT64_MAX, 2);
     fixture_seal(&fixture, 1);
     expect_u64(stage_floor(fixture.stage), 0);
@@ -110,12 +102,9 @@ Test(stage_layers, two_versions_that_are_pinned_one_after_the_other_are_one)
 {
     fixture_put(&fixture, 1, 0, "aaaaaaaaaa");
     fixture_write_back(&fixture, 1);
-    fixture_put(&fixture, 1, 2, "bb");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
+    fixture_put_pinned(&fixture, 1, 2, "bb");
     fixture_cut(&fixture, 1, 6, UINT64_MAX, 6);
-    fixture_put(&fixture, 1, 8, "cc");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 8, "cc");
     struct stage_sealed sealed[1];
     assert_u64(stage_sealed_list(fixture.stage, sealed, 1), 1);
     uint64_t seal_seq = sealed[0].seal_seq;
@@ -163,8 +152,7 @@ Test(stage_layers, only_a_write_that_may_opens_a_draft)
 
 Test(stage_layers, an_unlinked_file_is_dropped)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 0, "aaaa");
     fixture_put(&fixture, 1, 0, "b");
     assert_i64(stage_unlink(fixture.stage, 1, 4711, false), 0);
     expect_u64(stage_floor(fixture.stage), 4711);
@@ -191,8 +179,7 @@ Test(stage_layers, drafts_become_ripe)
 
 Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
+    fixture_put_sealed(&fixture, 1, 0, "aaaa");
     fixture_put(&fixture, 1, 2, "b");
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
     fixture_put(&fixture, 1, 3, "c");
@@ -208,9 +195,7 @@ Test(stage_layers, an_orphan_is_read_and_written_until_it_is_forgotten)
 
 Test(stage_layers, an_orphan_stays_one_while_nothing_of_it_is_staged)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
+    fixture_put_pinned(&fixture, 1, 0, "aaaa");
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), true), 0);
     fixture_done(&fixture, 1);
     assert_i64(stage_unlink(fixture.stage, 2, stage_next_seq(fixture.stage), true), 0);
@@ -227,9 +212,7 @@ Test(stage_layers, an_orphan_stays_one_while_nothing_of_it_is_staged)
 
 Test(stage_layers, a_pinned_version_of_a_dead_file_lasts_until_it_is_done)
 {
-    fixture_put(&fixture, 1, 0, "aaaa");
-    fixture_seal(&fixture, 1);
-    fixture_pin(&fixture, 1);
+    fixture_put_pinned(&fixture, 1, 0, "aaaa");
     assert_i64(stage_unlink(fixture.stage, 1, stage_next_seq(fixture.stage), false), 0);
     fixture.below[1].exists = false;
     expect_u64(stage_usage(fixture.stage).dirty_bytes, 4);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../expect.h"
+#include "../named.h"
 #include "stage_fixture.h"
 #include "stage/internal.h"
 #include "stage/requests.h"
@@ -26,8 +27,7 @@ static void append_unlink(uint64_t ino)
     struct record rec = {.type = REC_UNLINK,
                          .ino = ino,
                          .parent = 1,
-                         .name = "a",
-                         .name_len = 1,
+                         NAMED("a"),
                          .seq = stage_next_seq(fixture.stage)};
     assert_i64(stage_log_append(fixture.stage, &rec), 0);
 }

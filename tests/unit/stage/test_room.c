@@ -11,7 +11,9 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "../await.h"
 #include "../expect.h"
+#include "../named.h"
 #include "stage/internal.h"
 #include "stage_fixture.h"
 
@@ -195,17 +197,6 @@ static uint64_t slabs_bytes(const struct stage_fixture *of)
     return (uint64_t)st.st_blocks * 512;
 }
 
-/* What did not come for the whole of a slab is others' again. The background may be at it. */
-static bool has_whole_slabs(const struct stage_fixture *of)
-{
-    for (unsigned tries = 0; tries < 500; tries++) {
-        if (slabs_bytes(of) % SLAB_STRIDE == 0)
-            return true;
-        (void)usleep(20000); /* a file's blocks go without a signal */
-    }
-    return false;
-}
-
 /* Nothing is written back here: what waits for a slab would wait for ever. */
 Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
 {
@@ -220,7 +211,8 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
     while (fixture_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
         count++;
     cr_assert_lt(count, 16, "the tmpfs is full before the stage is");
-    cr_expect(has_whole_slabs(&small), "%llu", (unsigned long long)slabs_bytes(&small));
+    /* What did not come for the whole of a slab is others' again. The background may be at it. */
+    AWAIT(slabs_bytes(&small) % SLAB_STRIDE == 0, "%llu", (unsigned long long)slabs_bytes(&small));
     (void)snprintf(path, sizeof path, "%s/other", small.dir);
     assert_i64(unlink(path), 0);
     for (unsigned tries = 0; tries < 500 && count < 20; tries++) {
@@ -327,8 +319,7 @@ Test(stage_room, a_refused_change_opens_no_draft)
         struct record rec = {.type = REC_SETXATTR,
                              .seq = stage_next_seq(fixture.stage),
                              .ino = 3,
-                             .name = "n",
-                             .name_len = 1,
+                             NAMED("n"),
                              .value = fixture.dir,
                              .value_len = sizeof fixture.dir};
         assert_i64(stage_log_append(fixture.stage, &rec), 0);

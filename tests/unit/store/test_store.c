@@ -5,7 +5,10 @@
 #include <rocksdb/c.h>
 #include <sys/stat.h>
 
+#include "../await.h"
 #include "../expect.h"
+#include "../named.h"
+#include "../numbered.h"
 #include "commit/shared.h"
 #include "../fixtures/store_fixture.h"
 
@@ -26,23 +29,16 @@ TestSuite(store, .init = setup, .fini = teardown, .timeout = 600);
 static const size_t lengths[] = {
     0, 1, 100, 16 * 1024, 16 * 1024 + 1, 1024 * 1024, 3 * 1024 * 1024 + 77};
 
-static char *name_of(unsigned i)
-{
-    static char name[32];
-    (void)snprintf(name, sizeof name, "file-%u", i);
-    return name;
-}
-
 static void put_all(struct store_fixture *s)
 {
     for (unsigned i = 0; i < ARRAY_LEN(lengths); i++)
-        fixture_put(s, name_of(i), i, lengths[i]);
+        fixture_put(s, numbered("file-%u", i), i, lengths[i]);
 }
 
 static void expect_all(struct store_fixture *s)
 {
     for (unsigned i = 0; i < ARRAY_LEN(lengths); i++)
-        fixture_expect(s, name_of(i), i, lengths[i]);
+        fixture_expect(s, numbered("file-%u", i), i, lengths[i]);
 }
 
 /* Closes, checks, and opens again. */
@@ -61,8 +57,7 @@ Test(store, content_after_a_clean_end)
     expect_all(&fixture);
     cycle(&fixture);
     expect_all(&fixture);
-    struct store_status status;
-    store_status(fixture.store, &status);
+    struct store_status status = fixture_status(&fixture);
     expect_u64(status.behind_bytes, 0);
     expect_u64(status.nvme.errors, 0);
     expect_u64(status.epoch, 2);
@@ -171,7 +166,7 @@ static void die_with_mixed_order(struct store_fixture *s)
 {
     uint64_t inos[6];
     for (unsigned i = 0; i < 6; i++)
-        inos[i] = fixture_create(s, name_of(i));
+        inos[i] = fixture_create(s, numbered("file-%u", i));
     for (unsigned i = 6; i-- > 0;) {
         fixture_fill(s, inos[i], 0, i, 300000);
         fixture_seal(s, inos[i]);
@@ -187,14 +182,14 @@ Test(store, seals_of_a_dead_daemon_keep_their_content_in_any_order)
     fixture_open(&fixture);
     cycle(&fixture);
     for (unsigned i = 0; i < 5; i++)
-        fixture_expect(&fixture, name_of(i), i, 300000);
-    fixture_expect(&fixture, name_of(5), 5, 300100);
+        fixture_expect(&fixture, numbered("file-%u", i), i, 300000);
+    fixture_expect(&fixture, numbered("file-%u", 5), 5, 300100);
 }
 
 static void write_a_series(struct store_fixture *s)
 {
     for (unsigned i = 0; i < 40; i++) {
-        fixture_put(s, name_of(i), i, i % 3 ? 200000 : 500);
+        fixture_put(s, numbered("file-%u", i), i, i % 3 ? 200000 : 500);
         if (i == 20)
             fixture_wait(s);
     }
@@ -207,14 +202,14 @@ Test(store, after_a_power_loss_there_is_a_prefix)
     assert_i64(fixture_fsck(&fixture), 0);
     fixture_open(&fixture);
     unsigned count = 0;
-    while (count < 40 && fixture_lookup(&fixture, name_of(count)))
+    while (count < 40 && fixture_lookup(&fixture, numbered("file-%u", count)))
         count++;
     cr_expect_geq(count, 21, "what was waited for is there");
     for (unsigned i = 0; i < 40; i++) {
         if (i < count)
-            fixture_expect(&fixture, name_of(i), i, i % 3 ? 200000 : 500);
+            fixture_expect(&fixture, numbered("file-%u", i), i, i % 3 ? 200000 : 500);
         else
-            expect_u64(fixture_lookup(&fixture, name_of(i)), 0);
+            expect_u64(fixture_lookup(&fixture, numbered("file-%u", i)), 0);
     }
     cycle(&fixture);
 }
@@ -224,7 +219,7 @@ Test(store, the_view_is_rebuilt)
     fixture_open(&fixture);
     put_all(&fixture);
     fixture_wait(&fixture);
-    fixture_unlink(&fixture, name_of(5), 0);
+    fixture_unlink(&fixture, numbered("file-%u", 5), 0);
     fixture_wait(&fixture);
     fixture_close(&fixture);
     fixture_delete(&fixture, "view");
@@ -232,12 +227,12 @@ Test(store, the_view_is_rebuilt)
     fixture_open(&fixture);
     for (unsigned i = 0; i < ARRAY_LEN(lengths); i++)
         if (i != 5)
-            fixture_expect(&fixture, name_of(i), i, lengths[i]);
-    expect_u64(fixture_lookup(&fixture, name_of(5)), 0);
+            fixture_expect(&fixture, numbered("file-%u", i), i, lengths[i]);
+    expect_u64(fixture_lookup(&fixture, numbered("file-%u", 5)), 0);
     fixture_close(&fixture);
     fixture_delete(&fixture, "view/CURRENT");
     fixture_open(&fixture);
-    fixture_expect(&fixture, name_of(6), 6, lengths[6]);
+    fixture_expect(&fixture, numbered("file-%u", 6), 6, lengths[6]);
 }
 
 /* As an earlier cairn left it: only the state's version says so. */
@@ -291,9 +286,7 @@ Test(store, equal_content_is_stored_once)
     fixture_expect(&fixture, "a", 7, 4 * MIB);
     fixture_expect(&fixture, "b", 7, 4 * MIB);
     fixture_expect(&fixture, "c", 7, 4 * MIB);
-    struct store_status status;
-    store_status(fixture.store, &status);
-    cr_expect_lt(status.view.pack_bytes, 5 * MIB);
+    cr_expect_lt(fixture_status(&fixture).view.pack_bytes, 5 * MIB);
     fixture_unlink(&fixture, "a", 0);
     fixture_unlink(&fixture, "b", 0);
     cycle(&fixture);
@@ -307,14 +300,7 @@ Test(store, what_nothing_needs_is_dropped)
     fixture_wait(&fixture);
     fixture_unlink(&fixture, "a", 0);
     fixture_wait(&fixture);
-    struct store_status status;
-    for (unsigned i = 0; i < 2400; i++) {
-        store_status(fixture.store, &status);
-        if (status.view.pack_bytes == 0)
-            break;
-        (void)usleep(50000);
-    }
-    expect_u64(status.view.pack_bytes, 0);
+    AWAIT(fixture_status(&fixture).view.pack_bytes == 0, "it is dropped");
     fixture_put(&fixture, "b", 1, 8 * MIB);
     cycle(&fixture);
     fixture_expect(&fixture, "b", 1, 8 * MIB);
@@ -377,8 +363,7 @@ static void make_dir(struct store_fixture *s, uint64_t ino, const char *name)
     struct record rec = {.type = REC_MAKE,
                          .ino = ino,
                          .parent = ROOT_INO,
-                         .name = name,
-                         .name_len = (uint16_t)strlen(name),
+                         NAMED(name),
                          .attrs = {.mode = S_IFDIR | 0700}};
     fixture_commit(s, rec);
 }
@@ -391,20 +376,14 @@ static void die_after_a_temporary_directory(struct store_fixture *s)
     struct record make = {.type = REC_NASCENT,
                           .ino = ino,
                           .parent = dir,
-                          .name = "f",
-                          .name_len = 1,
+                          NAMED("f"),
                           .attrs = {.mode = S_IFREG | 0600}};
     fixture_commit(s, make);
     assert_i64(ns_hold(store_ns(s->store), ino, &inode), 0);
-    struct record unlink = {.type = REC_UNLINK,
-                            .flags = RECORD_ORPHAN,
-                            .ino = ino,
-                            .parent = dir,
-                            .name = "f",
-                            .name_len = 1};
+    struct record unlink = {
+        .type = REC_UNLINK, .flags = RECORD_ORPHAN, .ino = ino, .parent = dir, NAMED("f")};
     fixture_commit(s, unlink);
-    struct record rmdir = {
-        .type = REC_UNLINK, .ino = dir, .parent = ROOT_INO, .name = "dir", .name_len = 3};
+    struct record rmdir = {.type = REC_UNLINK, .ino = dir, .parent = ROOT_INO, NAMED("dir")};
     fixture_commit(s, rmdir);
     fixture_wait(s);
     struct record reap = {.type = REC_REAP, .ino = ino};
@@ -427,8 +406,7 @@ static int set_xattr(uint64_t ino, const char *name, size_t length)
     static const char value[60000];
     struct record rec = {.type = REC_SETXATTR,
                          .ino = ino,
-                         .name = name,
-                         .name_len = (uint16_t)strlen(name),
+                         NAMED(name),
                          .value = value,
                          .value_len = (uint32_t)length};
     return history_commit(store_commit(fixture.store)->history, &rec);
@@ -449,19 +427,15 @@ static void fill_log(uint64_t ino, uint64_t room)
 static uint64_t create_with_xattrs(const char *name)
 {
     uint64_t ino = fixture_create(&fixture, name);
-    for (unsigned i = 0; i < MANY; i++) {
-        char xattr[16];
-        (void)snprintf(xattr, sizeof xattr, "user.%u", i);
-        assert_i64(set_xattr(ino, xattr, 40000), 0);
-    }
+    for (unsigned i = 0; i < MANY; i++)
+        assert_i64(set_xattr(ino, numbered("user.%u", i), 40000), 0);
     return ino;
 }
 
 static void expect_xattrs(uint64_t ino, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "user.%u", i);
+        const char *name = numbered("user.%u", i);
         expect_i64(ns_getxattr(store_ns(fixture.store), ino, name, strlen(name), NULL, 0), 40000,
                    "%s", name);
     }
@@ -493,9 +467,7 @@ Test(store, more_xattrs_than_enter_the_log_together)
     unsigned count = 0;
     struct ns_inode inode;
     do {
-        char name[16];
-        (void)snprintf(name, sizeof name, "user.%u", count);
-        assert_i64(set_xattr(ino, name, 40000), 0);
+        assert_i64(set_xattr(ino, numbered("user.%u", count), 40000), 0);
         assert_i64(ns_inode(store_ns(fixture.store), ino, &inode), 0);
         count++;
     } while (inode.nascent && count < 100);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "helpers.h"
 #include "../expect.h"
+#include "../named.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -167,8 +168,7 @@ void add_make(struct fixture *f, uint64_t ino, uint64_t parent, const char *name
                            .ino = ino,
                            .parent = parent,
                            .cookie = f->seq + 1,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name),
+                           NAMED(name),
                            .attrs = attrs,
                            .value = target,
                            .value_len = target ? (uint32_t)strlen(target) : 0});
@@ -181,12 +181,7 @@ void add_dir(struct fixture *f, uint64_t ino, uint64_t parent, const char *name)
 
 void add_xattr(struct fixture *f, uint64_t ino, const char *name, const char *value)
 {
-    add(f, (struct record){.type = REC_SETXATTR,
-                           .ino = ino,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name),
-                           .value = value,
-                           .value_len = (uint32_t)strlen(value)});
+    add(f, (struct record){.type = REC_SETXATTR, .ino = ino, NAMED(name), VALUED(value)});
 }
 
 void add_file(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint64_t size)
@@ -197,29 +192,20 @@ void add_file(struct fixture *f, uint64_t ino, uint64_t parent, const char *name
                            .version = 1,
                            .parent = parent,
                            .cookie = f->seq + 1,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name),
+                           NAMED(name),
                            .attrs = file_attrs(size)});
 }
 
 void add_link(struct fixture *f, uint64_t ino, uint64_t parent, const char *name)
 {
-    add(f, (struct record){.type = REC_LINK,
-                           .ino = ino,
-                           .parent = parent,
-                           .cookie = f->seq + 1,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name)});
+    add(f, (struct record){
+               .type = REC_LINK, .ino = ino, .parent = parent, .cookie = f->seq + 1, NAMED(name)});
 }
 
 void add_unlink(struct fixture *f, uint64_t ino, uint64_t parent, const char *name, uint32_t flags)
 {
-    add(f, (struct record){.type = REC_UNLINK,
-                           .flags = flags,
-                           .ino = ino,
-                           .parent = parent,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name)});
+    add(f, (struct record){
+               .type = REC_UNLINK, .flags = flags, .ino = ino, .parent = parent, NAMED(name)});
 }
 
 void add_rename(struct fixture *f, uint64_t ino, uint64_t parent, const char *name,
@@ -242,10 +228,8 @@ void add_rename_at(struct fixture *f, uint64_t ino, uint64_t parent, const char 
                            .parent2 = parent2,
                            .cookie = cookie,
                            .cookie2 = cookie2,
-                           .name = name,
-                           .name_len = (uint16_t)strlen(name),
-                           .name2 = name2,
-                           .name2_len = (uint16_t)strlen(name2)});
+                           NAMED(name),
+                           NAMED2(name2)});
 }
 
 void add_seal(struct fixture *f, uint64_t ino, uint64_t version, uint64_t keep, uint64_t size,
@@ -271,8 +255,7 @@ void add_seal_inline(struct fixture *f, uint64_t ino, uint64_t version, uint64_t
                            .attrs = file_attrs(size),
                            .extents = &e,
                            .extent_count = 1,
-                           .value = text,
-                           .value_len = (uint32_t)strlen(text)});
+                           VALUED(text)});
 }
 
 struct extent chunk_extent(uint64_t offset, uint64_t length, uint32_t id, uint32_t chunk_offset)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Single cases of what lies in the remote and rests on other chunks. */
 #include "../expect.h"
+#include "../numbered.h"
 #include "remote_fixture.h"
 #include "view/db.h"
 
@@ -285,11 +286,9 @@ static void add_dependents(uint32_t number)
 {
     uint32_t ids[EACH];
     struct chunk_entry entries[EACH];
-    char name[16];
     list_ids(FIRST + EACH * number, ids);
-    (void)snprintf(name, sizeof name, "rests %u", number);
     add_pack(&f, 20 + number, ids, EACH);
-    add_file_of(10 + number, name, ids, EACH);
+    add_file_of(10 + number, numbered("rests %u", number), ids, EACH);
     apply_ok(&f);
     for (uint32_t i = 0; i < EACH; i++)
         entries[i] = remote_entry_on(200 + number, ids[i], 64 + 4000 * (uint64_t)i, 1,
@@ -299,11 +298,8 @@ static void add_dependents(uint32_t number)
 
 static void remove_dependents(void)
 {
-    for (uint32_t i = 0; i < FILES; i++) {
-        char name[16];
-        (void)snprintf(name, sizeof name, "rests %u", i);
-        add_unlink(&f, 10 + i, ROOT_INO, name, 0);
-    }
+    for (uint32_t i = 0; i < FILES; i++)
+        add_unlink(&f, 10 + i, ROOT_INO, numbered("rests %u", i), 0);
     apply_ok(&f);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../expect.h"
+#include "../named.h"
 #include "remote_fixture.h"
 
 static void setup(void)
@@ -164,8 +165,7 @@ Test(extents, inline_pieces_that_overlap_in_one_seal)
                             .attrs = file_attrs(10),
                             .extents = e,
                             .extent_count = 3,
-                            .value = "abcdefghijABCxy",
-                            .value_len = 15});
+                            VALUED("abcdefghijABCxy")});
     apply_ok(&f);
     expect_content(&f, 10, "I@0:10=ABCdexyhij");
 }
@@ -215,8 +215,7 @@ Test(extents, elided_seals_leave_content_to_a_later_one)
                             .version = 1,
                             .parent = ROOT_INO,
                             .cookie = 5,
-                            .name = "e",
-                            .name_len = 1,
+                            NAMED("e"),
                             .attrs = attrs});
     add_seal(&f, 12, 2, 5, 10, (struct extent[]){chunk_extent(0, 10, 2, 0)}, 1);
     apply_ok(&f);

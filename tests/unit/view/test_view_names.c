@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../expect.h"
+#include "../named.h"
 #include "remote_fixture.h"
 
 #include <stdio.h>
@@ -211,12 +212,12 @@ Test(names, links_special_files_and_xattrs)
     expect_i64(view_getxattr(f.view, 3, "user.y", 6, buf, 10), -ENODATA);
     expect_i64(view_getxattr(f.view, 9, "user.y", 6, buf, 10), -ENOENT);
     expect_check_ok(f.view);
-    add(&f, (struct record){.type = REC_REMOVEXATTR, .ino = 3, .name = "user.x", .name_len = 6});
+    add(&f, (struct record){.type = REC_REMOVEXATTR, .ino = 3, NAMED("user.x")});
     add_unlink(&f, 2, ROOT_INO, "l", 0);
     apply_ok(&f);
     expect_i64(inode_of(&f, 3).attrs.ctime, time_of(f.seq - 1));
     expect_i64(view_readlink(f.view, 2, buf, 10), -ENOENT);
-    add(&f, (struct record){.type = REC_REMOVEXATTR, .ino = 3, .name = "user.x", .name_len = 6});
+    add(&f, (struct record){.type = REC_REMOVEXATTR, .ino = 3, NAMED("user.x")});
     apply_bad(&f);
 }
 
@@ -282,13 +283,9 @@ Test(names, refused)
     add_rename(&f, 4, ROOT_INO, "a", 2, "other", 4, 0); /* itself */
     apply_bad(&f);
     struct attrs dir = {.mode = S_IFDIR | 0755};
-    add(&f, (struct record){.type = REC_MAKE,
-                            .ino = 8,
-                            .parent = ROOT_INO,
-                            .cookie = 0,
-                            .name = "c",
-                            .name_len = 1,
-                            .attrs = dir});
+    add(&f,
+        (struct record){
+            .type = REC_MAKE, .ino = 8, .parent = ROOT_INO, .cookie = 0, NAMED("c"), .attrs = dir});
     apply_bad(&f);
     uint64_t cookie = f.seq + 1;
     add_dir(&f, 8, ROOT_INO, "c");
@@ -296,8 +293,7 @@ Test(names, refused)
                             .ino = 9,
                             .parent = ROOT_INO,
                             .cookie = cookie,
-                            .name = "e",
-                            .name_len = 1,
+                            NAMED("e"),
                             .attrs = dir});
     apply_bad(&f);
     add(&f, (struct record){.type = REC_SETATTR, .ino = 99, .mask = ATTR_UID});

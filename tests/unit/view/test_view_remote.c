@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What view_remote.h promises of tracking and of places in the remote, each by itself. */
 #include "../expect.h"
+#include "../numbered.h"
 #include "remote_fixture.h"
 #include "view/db.h"
 
@@ -93,11 +94,9 @@ Test(view_remote, many_become_pending_in_steps)
     enum { FILES = 1300, EACH = 16 };
     for (uint32_t i = 0; i < FILES; i++) {
         uint32_t ids[EACH];
-        char name[16];
         for (uint32_t k = 0; k < EACH; k++)
             ids[k] = 1 + i * EACH + k;
-        (void)snprintf(name, sizeof name, "f%u", i);
-        add_file_of(2 + i, name, ids, EACH);
+        add_file_of(2 + i, numbered("f%u", i), ids, EACH);
         if (i % 100 == 99 || i + 1 == FILES)
             apply_ok(&f);
     }
