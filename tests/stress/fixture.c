@@ -89,11 +89,10 @@ static void find_dirs(struct fixture *fixture)
 
 void fixture_open(struct fixture *fixture)
 {
-    char *text = NULL;
+    _cleanup_free_ char *text = NULL;
     bool again;
     int r = store_open(&fixture->options, &fixture->store, &again, &text);
     expect(fixture, r == 0, "opening: %s: %s", strerror(-r), text ? text : "");
-    free(text);
     r = store_start(fixture->store, on_room, fixture);
     expect(fixture, r == 0, "starting: %s", strerror(-r));
     fixture->fs = fs_new(fixture->store, FS_FSYNC_NVME);

@@ -77,14 +77,13 @@ Test(io, directories)
 
 Test(io, a_path_is_resolved_up_to_a_name_that_is_missing)
 {
-    char *path = NULL;
+    _cleanup_free_ char *path = NULL;
     _cleanup_free_ char *real = realpath(directory, NULL);
     _cleanup_free_ char *expected = xasprintf("%s/new", real);
     _cleanup_free_ char *twisted = xasprintf("%s/./../%s/new/", real, strrchr(real, '/') + 1);
     _cleanup_free_ char *deep = xasprintf("%s/a/b", real);
     assert_i64(io_resolve_path(twisted, &path), 0);
     assert_str(path, expected);
-    free(path);
     assert_i64(io_resolve_path(deep, &path), -ENOENT, "its parent is missing, too");
     assert_i64(io_resolve_path("/proc/self/status/x", &path), -ENOTDIR);
 }

@@ -39,13 +39,12 @@ static uint64_t length_of(const char *name)
 
 static unsigned count_in(const char *name, const char *word)
 {
-    char *text = NULL;
+    _cleanup_free_ char *text = NULL;
     size_t len;
     unsigned count = 0;
     assert_i64(io_read_file(name, 16 * MIB, &text, &len), 0);
     for (const char *p = text; (p = strstr(p, word)); p++)
         count++;
-    free(text);
     return count;
 }
 

@@ -29,9 +29,9 @@ int ask_daemon(const char *command, const char *store, const char *name, cJSON *
     (void)store;
     const char *reply = survey_reply;
     if (strcmp(name, "users") == 0) {
-        char *chunks = cJSON_PrintUnformatted(cJSON_GetObjectItem(request, "chunks"));
+        _cleanup_free_ char *chunks =
+            cJSON_PrintUnformatted(cJSON_GetObjectItem(request, "chunks"));
         (void)snprintf(users_chunks[asked_users], sizeof users_chunks[0], "%s", chunks);
-        free(chunks);
         reply = users_replies[asked_users++];
     }
     cJSON_Delete(request);
@@ -148,12 +148,11 @@ Test(why, a_daemon_that_does_not_know_forms_of_the_remote_is_understood)
     static const char *const bad[] = {":1:9", ":1:", "x", ":1:9:" A ":" A ":" A ":" A ":" A,
                                       ":1:9:ab"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        char *reply =
+        _cleanup_free_ char *reply =
             xasprintf("{\"done\":1,\"found\":[],\"chunks\":[\"" A ":1:1:10:10:5:%d:2%s\"]}",
                       i ? 3 : 1, bad[i]);
         survey_reply = reply;
         expect_i64(survey_walk(&du, "/store", root, &sum), CLI_FAILED, "%s", bad[i]);
-        free(reply);
     }
     cJSON_Delete(root);
 }
@@ -209,21 +208,19 @@ Test(why, a_sample_has_the_smallest_names)
     cJSON *reply = cJSON_Parse("{\"done\":1,\"found\":[]}"),
           *rows = cJSON_AddArrayToObject(reply, "chunks");
     for (unsigned i = 0; i < 1000; i++) {
-        char *row = xasprintf("%032x:1:1:10:10:5:2:4:5:4:%032x", i, 1000 + i * 7 % 500);
+        _cleanup_free_ char *row =
+            xasprintf("%032x:1:1:10:10:5:2:4:5:4:%032x", i, 1000 + i * 7 % 500);
         cJSON_AddItemToArray(rows, cJSON_CreateString(row));
-        free(row);
     }
-    char *text = cJSON_PrintUnformatted(reply);
+    _cleanup_free_ char *text = cJSON_PrintUnformatted(reply);
     survey_reply = text;
     expect_i64(survey_walk(&du, "/store", root, &sum), CLI_OK);
     assert_u64(sum.bases.count, SURVEY_SAMPLE_MAX);
     for (unsigned i = 0; i < SURVEY_SAMPLE_MAX; i++) {
-        char *name = xasprintf("%032x", 1000 + i);
+        _cleanup_free_ char *name = xasprintf("%032x", 1000 + i);
         expect_str(sum.bases.at[i].name, name);
         expect_u64(sum.bases.at[i].bytes, 20);
-        free(name);
     }
-    free(text);
     cJSON_Delete(reply);
     cJSON_Delete(root);
 }

@@ -24,14 +24,13 @@ static unsigned char *filled(size_t length)
 Test(sample, is_that_of_the_same_bytes_alone)
 {
     for (size_t n = 0; n < sizeof lengths / sizeof *lengths; n++) {
-        unsigned char *bytes = filled(lengths[n]);
+        _cleanup_free_ unsigned char *bytes = filled(lengths[n]);
         uint64_t before = sample_of(bytes, lengths[n], n);
         assert_u64(sample_of(bytes, lengths[n], n), before);
         cr_assert(lengths[n] == 1 || sample_of(bytes, lengths[n] - 1, n) != before);
         for (size_t i = 0; i < lengths[n]; i += sizeof(float)) /* one byte of each number */
             bytes[i] ^= 1;
         cr_assert(sample_of(bytes, lengths[n], n) != before, "%zu", lengths[n]);
-        free(bytes);
     }
     assert_u64(sample_of(NULL, 0, 0), sample_of(NULL, 0, 1));
 }
@@ -40,7 +39,7 @@ Test(sample, is_that_of_the_same_bytes_alone)
 Test(sample, sees_any_128_kib)
 {
     const size_t length = MIB + 12345, range = 128 * KIB;
-    unsigned char *bytes = filled(length);
+    _cleanup_free_ unsigned char *bytes = filled(length);
     uint64_t before = sample_of(bytes, length, 3);
     for (size_t from = 0; from + range <= length; from += 1000) {
         for (size_t i = from; i < from + range; i++)
@@ -50,14 +49,13 @@ Test(sample, sees_any_128_kib)
             bytes[i] ^= 0x80;
     }
     assert_u64(sample_of(bytes, length, 3), before);
-    free(bytes);
 }
 
 /* One number of each row: the pieces of 64 MiB differ in where they are looked at. */
 Test(sample, sees_every_column)
 {
     const size_t piece = MIB, size = 64 * piece, row = 16 * KIB;
-    unsigned char *bytes = calloc(1, size);
+    _cleanup_free_ unsigned char *bytes = calloc(1, size);
     cr_assert(bytes);
     for (size_t column = 0; column < row; column += 500) {
         for (size_t at = column; at < size; at += row)
@@ -73,5 +71,4 @@ Test(sample, sees_every_column)
         cr_assert(is_seen, "column at byte %zu", column);
         memset(bytes, 0, size);
     }
-    free(bytes);
 }

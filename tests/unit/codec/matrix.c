@@ -18,11 +18,10 @@ static size_t encode(const struct coder *coder, enum cpu_level level, const uint
                      size_t raw_len, uint8_t *dst, size_t limit)
 {
     const struct guessed *fx = container_of(coder, const struct guessed, coder);
-    void *scratch = xmalloc(FX_MATRIX_SCRATCH_LEN);
+    _cleanup_free_ void *scratch = xmalloc(FX_MATRIX_SCRATCH_LEN);
     memset(scratch, (int)level, FX_MATRIX_SCRATCH_LEN); /* nothing depends on what it was */
     size_t len =
         fx_encode_matrix(fx_kernels_of(level), &fx->guess, src, raw_len, scratch, dst, limit);
-    free(scratch);
     return len;
 }
 

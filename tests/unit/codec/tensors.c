@@ -13,23 +13,21 @@ static struct list list_of(const char *text)
 {
     struct list list;
     list.header_len = 8 + strlen(text);
-    uint8_t *header = xmalloc(list.header_len);
+    _cleanup_free_ uint8_t *header = xmalloc(list.header_len);
     put_le64(header, strlen(text));
     memcpy(header + 8, text, strlen(text));
     tensors_list(header, list.header_len, &list.at, &list.count);
-    free(header);
     return list;
 }
 
 /* What a tensor that is called so has for a name. */
 static uint64_t name_of(const char *name)
 {
-    char *text = xasprintf("{\"%s\":{\"data_offsets\":[0,8]}}", name);
+    _cleanup_free_ char *text = xasprintf("{\"%s\":{\"data_offsets\":[0,8]}}", name);
     struct list list = list_of(text);
     assert_u64(list.count, 1);
     uint64_t hash = list.at[0].name;
     free(list.at);
-    free(text);
     return hash;
 }
 

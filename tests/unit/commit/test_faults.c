@@ -330,7 +330,7 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
     cr_expect_not(packs_begin_drop(store->commit.packs, 42));
     packs_end_drop(store->commit.packs, 42);
     uint64_t pinned = 0;
-    uint8_t *content = xmalloc(MIB);
+    _cleanup_free_ uint8_t *content = xmalloc(MIB);
     fixture_read(&fixture, fixture_lookup(&fixture, "a"), 0, content, MIB);
     struct iovec iov = {content, MIB};
     struct chunk_name name = hash_chunk(&store->local.sb.key, &iov, 1);
@@ -342,7 +342,6 @@ Test(commit_faults, pins_keep_a_pack_from_being_dropped)
     cr_expect_not(packs_pin_stored(store->commit.packs, &name, &again),
                   "what is about to go is not relied on");
     packs_end_drop(store->commit.packs, pinned);
-    free(content);
 }
 
 /* --- batches ---------------------------------------------------------------------------------- */

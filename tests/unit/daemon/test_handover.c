@@ -139,12 +139,11 @@ static void expect_refusal(const char *member, cJSON *value, const char *word)
     cJSON_Delete(state);
     _cleanup_close_ int fd = from_text(changed);
     struct handover h;
-    char *error = NULL;
+    _cleanup_free_ char *error = NULL;
     assert_i64(handover_read(fd, &h, &error), -EPROTO, "%s", member);
     cr_assert_not_null(error);
     cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", member, error, word);
     cr_assert_null(strchr(error, '\n'));
-    free(error);
 }
 
 static cJSON *number(uint64_t value)
@@ -179,8 +178,7 @@ Test(handover, that_is_not_whole_is_refused)
     expect_refusal("options", NULL, "missing");
     _cleanup_close_ int none = from_text("{");
     struct handover h;
-    char *error = NULL;
+    _cleanup_free_ char *error = NULL;
     assert_i64(handover_read(none, &h, &error), -EPROTO);
     assert_str(error, "no handover was found");
-    free(error);
 }

@@ -33,11 +33,10 @@ static void expect_ok(const char *list)
 /* The error names `word`. */
 static void expect_error(const char *list, const char *word)
 {
-    char *error = NULL;
+    _cleanup_free_ char *error = NULL;
     assert_i64(options_set_list(&o, list, false, &error), -EINVAL, "%s", list);
     cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", list, error, word);
     cr_assert_null(strchr(error, '\n'));
-    free(error);
 }
 
 /* As the next program reads them. */
@@ -234,13 +233,12 @@ Test(options, errors_name_the_option)
 /* As `list` says on top of what was set; finishing names `word`. */
 static void expect_unfinished(const char *list, const char *word)
 {
-    char *error = NULL;
+    _cleanup_free_ char *error = NULL;
     expect_ok(list);
     assert_i64(options_finish(&o, &error), -EINVAL, "%s", list);
     cr_assert_not_null(strstr(error, word), "%s: '%s' does not say '%s'", list, error, word);
     cr_assert_null(strchr(error, '\n'));
     cr_assert_null(strstr(error, "hunter2"), "a secret is repeated: %s", error);
-    free(error);
     options_done(&o);
     options_init(&o);
 }

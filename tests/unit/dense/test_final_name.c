@@ -18,9 +18,8 @@ static char *list_of(const char *path)
 
 static void expect_paths(const char *path, const char *expected)
 {
-    char *list = list_of(path);
+    _cleanup_free_ char *list = list_of(path);
     expect_str(list, expected, "%s", path);
-    free(list);
 }
 
 Test(final_name, is_a_part_of_the_one_that_is_written)

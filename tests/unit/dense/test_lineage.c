@@ -84,20 +84,18 @@ static void build(void)
 /* Numbers of 4 bytes: the files beside it are of a training state. */
 static void put_wide(const char *name)
 {
-    uint8_t *data = xcalloc(1, FILE_LEN);
+    _cleanup_free_ uint8_t *data = xcalloc(1, FILE_LEN);
     struct seeded s = {77};
     for (size_t i = 0; i + 4 <= FILE_LEN; i += 4)
         put_le32(data + i, 0x3f800000 + (uint32_t)(seeded_u64(&s) & 0x7fffff));
     fixture_put_bytes(&fixture, name, data, FILE_LEN);
-    free(data);
 }
 
 static void put_weights(const char *name, unsigned run, unsigned steps)
 {
-    uint8_t *data = xcalloc(1, FILE_LEN);
+    _cleanup_free_ uint8_t *data = xcalloc(1, FILE_LEN);
     make_weights(data, FILE_LEN, run, steps);
     fixture_put_bytes(&fixture, name, data, FILE_LEN);
-    free(data);
 }
 
 /* --- chunks ----------------------------------------------------------------------------------- */
@@ -283,7 +281,7 @@ Test(lineage, a_directory_of_many_files_is_read_once)
 /* What is in both is stored once; what is whole in the remote needs no base. */
 Test(lineage, chunks_that_are_not_sent_have_none)
 {
-    uint8_t *data = xcalloc(1, FILE_LEN);
+    _cleanup_free_ uint8_t *data = xcalloc(1, FILE_LEN);
     make_weights(data, FILE_LEN, 1, 1);
     fixture_put_bytes(&fixture, "step1", data, FILE_LEN);
     make_weights(data, CHUNK_SIZE_MAX, 1, 2);
@@ -292,7 +290,6 @@ Test(lineage, chunks_that_are_not_sent_have_none)
     struct chunk_name first = chunk_of("step2", 0), second = chunk_of("step2", 1), base;
     expect_u64(lineage_base(lineage, &first, &base), 1);
     expect_u64(lineage_base(lineage, &second, &base), 0);
-    free(data);
 }
 
 /* --- what was written over -------------------------------------------------------------------- */
@@ -320,7 +317,7 @@ static void publish(void)
  * all moved a little since. */
 static void put_moved(const char *name, unsigned others, unsigned moved)
 {
-    uint8_t *data = xcalloc(1, FILE_LEN);
+    _cleanup_free_ uint8_t *data = xcalloc(1, FILE_LEN);
     struct seeded s = {1}, other = {2}, move = {3};
     for (size_t i = 0; i + 2 <= FILE_LEN; i += 2) {
         unsigned first = (unsigned)seeded_below(&s, 0x200),
@@ -336,7 +333,6 @@ static void put_moved(const char *name, unsigned others, unsigned moved)
     } else {
         fixture_put_bytes(&fixture, name, data, FILE_LEN);
     }
-    free(data);
 }
 
 /* Of a training state: "latest" rests on a keyframe that no file has any more, from which `others`
@@ -408,7 +404,7 @@ static uint64_t put_tensors(const char *name, const char *letters, unsigned step
         header = more;
     }
     size_t header_len = strlen(header) + 1;
-    uint8_t *data = xcalloc(1, 8 + header_len + count * each);
+    _cleanup_free_ uint8_t *data = xcalloc(1, 8 + header_len + count * each);
     put_le64(data, header_len);
     memcpy(data + 8, header, header_len - 1);
     data[8 + header_len - 1] = '}';
@@ -416,7 +412,6 @@ static uint64_t put_tensors(const char *name, const char *letters, unsigned step
         make_weights(data + 8 + header_len + i * each, each, (unsigned char)letters[i], steps);
     fixture_put_bytes(&fixture, name, data, 8 + header_len + count * each);
     free(header);
-    free(data);
     return 8 + header_len;
 }
 

@@ -27,9 +27,8 @@ static char *list_of(const char *path)
 
 static void expect_series(const char *path, const char *expected)
 {
-    char *list = list_of(path);
+    _cleanup_free_ char *list = list_of(path);
     expect_str(list, expected);
-    free(list);
 }
 
 Test(series, each_number_makes_one)
@@ -97,9 +96,8 @@ static void expect_member(const char *path, unsigned i, const char *name, const 
     struct series series[SERIES_MAX];
     unsigned count = series_of(path, series);
     cr_assert(i < count);
-    char *member = series_member(&series[i], name);
+    _cleanup_free_ char *member = series_member(&series[i], name);
     expect_str(member ? member : "", expected);
-    free(member);
     for (unsigned n = 0; n < count; n++)
         series_done(&series[n]);
 }
@@ -147,9 +145,8 @@ static size_t count_members(const struct series *series, char *const *names, siz
     size_t members = 0;
     for (size_t i = 0; i < count; i++) {
         bool is_again = i > 0 && strcmp(names[i], names[i - 1]) == 0;
-        char *path = is_again ? NULL : series_member(series, names[i]);
+        _cleanup_free_ char *path = is_again ? NULL : series_member(series, names[i]);
         members += path != NULL;
-        free(path);
     }
     return members;
 }

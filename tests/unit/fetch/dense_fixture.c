@@ -73,14 +73,13 @@ void dense_put_master(const char *name, unsigned seed, unsigned step, size_t len
 static void expect(const char *name, uint8_t *bytes, size_t length)
 {
     uint64_t ino = fixture_lookup(&fixture, name);
-    uint8_t *is = xmalloc(MIB);
+    _cleanup_free_ uint8_t *is = xmalloc(MIB);
     assert_u64(fixture_size(&fixture, ino), length);
     for (size_t at = 0; at < length; at += MIB) {
         size_t n = min_u64(MIB, length - at);
         fixture_read(&fixture, ino, at, is, n);
         cr_assert(memcmp(is, bytes + at, n) == 0, "%s from %zu on", name, at);
     }
-    free(is);
     free(bytes);
 }
 
@@ -97,13 +96,11 @@ void dense_expect_master(const char *name, unsigned seed, unsigned step, size_t 
 int dense_read_weights(const char *name, unsigned seed, unsigned step, uint64_t offset,
                        size_t length)
 {
-    uint8_t *is = xmalloc(length), *bytes = make_weights(seed, step, offset, length);
+    _cleanup_free_ uint8_t *is = xmalloc(length), *bytes = make_weights(seed, step, offset, length);
     int r = fixture_try_read(&fixture, fixture_lookup(&fixture, name), offset, is, length);
     if (r == 0)
         cr_assert(memcmp(is, bytes, length) == 0, "%s from %llu on", name,
                   (unsigned long long)offset);
-    free(is);
-    free(bytes);
     return r;
 }
 
@@ -247,7 +244,7 @@ uint64_t dense_place_twin(const char *name, const char *image, unsigned depth)
 {
     struct placing p;
     begin(&p, name, image, depth);
-    uint8_t *scratch = xmalloc(TWIN_SCRATCH_LEN);
+    _cleanup_free_ uint8_t *scratch = xmalloc(TWIN_SCRATCH_LEN);
     for (size_t i = 0; i < p.chunks.count; i++) {
         const struct extent *e = &p.chunks.at[i];
         struct chunk_entry entry = {
@@ -257,7 +254,6 @@ uint64_t dense_place_twin(const char *name, const char *image, unsigned depth)
         const struct twin_chunk chunk = {parts, entry.ref_count, p.bytes + e->offset, e->length};
         add(&p, entry, twin_encode(cpu_level(), &chunk, scratch, p.stored, CHUNK_SIZE_MAX));
     }
-    free(scratch);
     return end(&p);
 }
 

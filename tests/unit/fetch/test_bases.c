@@ -30,12 +30,10 @@ static void *gather_and_decode(void *arg)
 {
     struct gathering *g = arg;
     struct bases bases;
-    uint8_t *nothing = xcalloc(1, CHUNK_SIZE_MAX), *raw = xmalloc(CHUNK_SIZE_MAX);
+    _cleanup_free_ uint8_t *nothing = xcalloc(1, CHUNK_SIZE_MAX), *raw = xmalloc(CHUNK_SIZE_MAX);
     (void)bases_gather(&bases, fixture.store, &g->entry, 1);
     g->result = bases_decode(&bases, &g->entry, nothing, raw, NULL);
     bases_release(&bases);
-    free(nothing);
-    free(raw);
     return NULL;
 }
 

@@ -520,10 +520,9 @@ Test(dense, is_copied_without_a_mount)
     cr_assert_leq(atomic_load(&gets), 5u, "%u requests", atomic_load(&gets));
     reader_close(store);
     open_store(true);
-    uint8_t *is = xmalloc(WEIGHTS);
+    _cleanup_free_ uint8_t *is = xmalloc(WEIGHTS);
     fixture_read(&fixture, ino, 0, is, WEIGHTS);
     cr_assert_arr_eq(copied, is, WEIGHTS);
-    free(is);
     free(copied);
     remove_tree(directory);
 }

@@ -73,15 +73,14 @@ Test(plan, what_lies_in_the_view_is_answered_at_once)
     struct answer answer;
     fixture_put(&fixture, "small", 1, 3000);
     fixture_put(&fixture, "large", 2, 300000);
-    uint8_t *small = content_of("small", 0, 3000), *large = content_of("large", 0, 300000);
+    _cleanup_free_ uint8_t *small = content_of("small", 0, 3000),
+                           *large = content_of("large", 0, 300000);
     reopen();
     start_read(&answer, fixture_lookup(&fixture, "small"), 0, 4096);
     expect_i64(atomic_load(&answer.replies), 1, "by the thread that asked");
     expect_bytes(&answer, small, 3000);
     start_read(&answer, fixture_lookup(&fixture, "large"), 0, 300000);
     expect_bytes(&answer, large, 300000);
-    free(small);
-    free(large);
 }
 
 /* stage:   ....ssss....
@@ -91,14 +90,13 @@ Test(plan, one_answer_of_stage_and_remote)
     static const char text[] = "written here";
     struct answer answer;
     fixture_put(&fixture, "big", 1, 3 * MIB);
-    uint8_t *bytes = content_of("big", MIB, MIB);
+    _cleanup_free_ uint8_t *bytes = content_of("big", MIB, MIB);
     move_node();
     uint64_t ino = fixture_lookup(&fixture, "big");
     fixture_write(&fixture, ino, MIB + 500000, text, sizeof text);
     memcpy(bytes + 500000, text, sizeof text);
     start_read(&answer, ino, MIB, MIB);
     expect_bytes(&answer, bytes, MIB);
-    free(bytes);
 }
 
 #define PIECES 300u /* more than PLAN_PARTS */
@@ -118,7 +116,7 @@ Test(plan, more_parts_than_a_plan_has)
     const size_t length = (PIECES - 1) * 4096ull + 700;
     struct answer answer;
     uint64_t ino = make_pieces("pieces");
-    uint8_t *bytes = content_of("pieces", 0, length);
+    _cleanup_free_ uint8_t *bytes = content_of("pieces", 0, length);
     wait_remote();
     reopen();
     start_read(&answer, ino, 0, length);
@@ -126,7 +124,6 @@ Test(plan, more_parts_than_a_plan_has)
     move_node();
     start_read(&answer, ino, 0, length);
     expect_bytes(&answer, bytes, length);
-    free(bytes);
 }
 
 #define HELD_UP 40u /* more than the threads that wait for the remote */
@@ -136,7 +133,7 @@ Test(plan, a_hanging_remote_holds_up_only_what_lies_there)
     static struct answer held[HELD_UP], answer;
     fixture_put(&fixture, "far", 1, HELD_UP * MIB);
     fixture_put(&fixture, "here", 2, 2 * MIB);
-    uint8_t *here = content_of("here", 0, MIB);
+    _cleanup_free_ uint8_t *here = content_of("here", 0, MIB);
     move_node();
     fixture_expect(&fixture, "here", 2, 2 * MIB);
     await_kept(2 * MIB);
@@ -152,11 +149,9 @@ Test(plan, a_hanging_remote_holds_up_only_what_lies_there)
     cr_assert(is_here, "it waits for the remote");
     expect_bytes(&answer, here, MIB);
     for (unsigned i = 0; i < HELD_UP; i++) {
-        uint8_t *bytes = content_of("far", i * MIB + 100, 1000);
+        _cleanup_free_ uint8_t *bytes = content_of("far", i * MIB + 100, 1000);
         expect_bytes(&held[i], bytes, 1000);
-        free(bytes);
     }
-    free(here);
 }
 
 static _Atomic bool goes_on;
@@ -181,7 +176,7 @@ Test(plan, chunks_that_leave_and_come_back)
     pthread_t readers[3];
     fixture_put(&fixture, "a", 1, 10 * MIB);
     wait_remote();
-    uint8_t *bytes = content_of("a", 0, 10 * MIB);
+    _cleanup_free_ uint8_t *bytes = content_of("a", 0, 10 * MIB);
     reopen();
     atomic_store(&goes_on, true);
     for (size_t i = 0; i < ARRAY_LEN(readers); i++)
@@ -195,7 +190,6 @@ Test(plan, chunks_that_leave_and_come_back)
         (void)pthread_join(readers[i], NULL);
     cr_assert_gt(atomic_load(&reads), 10);
     cr_assert_gt(atomic_load(&gets), 0, "some of it came from the remote");
-    free(bytes);
 }
 
 /* --- what a plan relies on -------------------------------------------------------------------- */

@@ -264,18 +264,16 @@ static int spoil_one(const char *path, const struct stat *st, int type, struct F
     int fd = open(path, O_RDWR);
     cr_assert_geq(fd, 0);
     size_t length = (size_t)st->st_size - 4096 - 16384;
-    char *bytes = xmalloc(length);
+    _cleanup_free_ char *bytes = xmalloc(length);
     memset(bytes, 0x5a, length);
     assert_i64(pwrite(fd, bytes, length, 4096), (ssize_t)length);
-    free(bytes);
     return close(fd);
 }
 
 static void spoil(const char *root)
 {
-    char *path = xasprintf("%s/packs", root);
+    _cleanup_free_ char *path = xasprintf("%s/packs", root);
     assert_i64(nftw(path, spoil_one, 16, FTW_PHYS), 0);
-    free(path);
 }
 
 static void count_chunk(const struct survey_part *part, void *arg)

@@ -28,11 +28,10 @@ static void swap_blocks(struct run_file *file, size_t i, size_t j)
 {
     size_t a = run_block_at(file, i), b = run_block_at(file, j),
            len = run_block_at(file, 1) - run_block_at(file, 0);
-    uint8_t *keep = xmalloc(len);
+    _cleanup_free_ uint8_t *keep = xmalloc(len);
     memcpy(keep, file->data + a, len);
     memcpy(file->data + a, file->data + b, len);
     memcpy(file->data + b, keep, len);
-    free(keep);
 }
 
 Test(run, swapped_blocks)
@@ -125,12 +124,11 @@ Test(run, block_that_runs_into_the_trailer)
 Test(run, block_longer_than_any_writer_makes)
 {
     size_t len = RUN_BLOCK_ROOM + RUN_VALUE_MAX + RUN_KEY_MAX + 8;
-    uint8_t *rows = xcalloc(1, len);
+    _cleanup_free_ uint8_t *rows = xcalloc(1, len);
     struct run_file file = run_file_crafted(rows, len, 1);
     assert_i64(run_file_read(&file, NULL), -EUCLEAN);
     cr_assert_leq(file.largest_get, RUN_HEADER_LEN);
     run_file_done(&file);
-    free(rows);
 }
 
 Test(run, bytes_that_are_no_block)
@@ -199,7 +197,7 @@ Test(run, bytes_after_the_last_row)
 Test(run, value_longer_than_any)
 {
     size_t len = 8 + 1 + RUN_VALUE_MAX + 1;
-    uint8_t *rows = xcalloc(1, len);
+    _cleanup_free_ uint8_t *rows = xcalloc(1, len);
     put_le16(rows + 2, 1);
     put_le32(rows + 4, RUN_VALUE_MAX + 1);
     struct run_file file = run_file_crafted(rows, len, 1);
@@ -209,7 +207,6 @@ Test(run, value_longer_than_any)
     file = run_file_crafted(rows, len - 1, 1);
     assert_i64(run_file_read(&file, NULL), 0);
     run_file_done(&file);
-    free(rows);
 }
 
 Test(run, first_key_of_a_block_stands_alone)
@@ -299,10 +296,9 @@ static void read_hostile(struct run_file *file)
         cr_assert(order < 0 || (order == 0 && last_len < row.key_len));
         last_len = row.key_len;
         memcpy(last, row.key, last_len);
-        uint8_t *copy = xmalloc(row.value_len);
+        _cleanup_free_ uint8_t *copy = xmalloc(row.value_len);
         if (row.value_len)
             memcpy(copy, row.value, row.value_len);
-        free(copy);
     }
     cr_assert(r == -ENODATA || r == -EUCLEAN || r == -EBADMSG || r == -EPROTONOSUPPORT, "%d", r);
     run_reader_free(reader);

@@ -72,13 +72,11 @@ struct run_file run_file_of(const struct run_info *info, const struct run_row *r
 
 struct run_file run_file_numbered(const struct run_info *info, size_t count)
 {
-    struct run_row *rows = xcalloc(count, sizeof *rows);
-    char *bufs = xcalloc(count, 320);
+    _cleanup_free_ struct run_row *rows = xcalloc(count, sizeof *rows);
+    _cleanup_free_ char *bufs = xcalloc(count, 320);
     for (size_t i = 0; i < count; i++)
         rows[i] = row_of_number(i, bufs + 320 * i);
     struct run_file file = run_file_of(info, rows, count);
-    free(bufs);
-    free(rows);
     return file;
 }
 

@@ -34,21 +34,18 @@ static void open_remote(enum reduce reduce)
 
 static void put_weights(unsigned steps)
 {
-    uint8_t *data = xcalloc(1, LEN);
+    _cleanup_free_ uint8_t *data = xcalloc(1, LEN);
     make_weights(data, LEN, 1, steps);
     fixture_put_bytes(&fixture, numbered("step%u", steps), data, LEN);
-    free(data);
 }
 
 /* Of the weights after so many steps. */
 static void put_masters(const char *name, unsigned steps, unsigned seed)
 {
-    uint8_t *weights = xcalloc(1, LEN), *data = xcalloc(2, LEN);
+    _cleanup_free_ uint8_t *weights = xcalloc(1, LEN), *data = xcalloc(2, LEN);
     make_weights(weights, LEN, 1, steps);
     make_masters(data, weights, LEN, seed);
     fixture_put_bytes(&fixture, name, data, 2 * LEN);
-    free(weights);
-    free(data);
 }
 
 static struct chunk_name chunk_of(const char *name, unsigned i)
@@ -193,7 +190,7 @@ Test(dense, fp32_is_stored_by_what_came_before)
 /* As an adapter's state is: tensors of some 100 KiB, the moments unlike the ones before. */
 static void put_adapter(const char *name, unsigned step, size_t at[TENSORS])
 {
-    uint8_t *weights = xcalloc(1, LEN), *data = xcalloc(2, LEN);
+    _cleanup_free_ uint8_t *weights = xcalloc(1, LEN), *data = xcalloc(2, LEN);
     uint64_t ino = fixture_create(&fixture, name);
     size_t offset = 0;
     for (unsigned i = 0; i < TENSORS; i++) {
@@ -206,8 +203,6 @@ static void put_adapter(const char *name, unsigned step, size_t at[TENSORS])
     }
     fixture_seal(&fixture, ino);
     fixture_drop(&fixture, ino);
-    free(weights);
-    free(data);
 }
 
 /* What does not help is a matter of bytes: some short chunks say nothing of the next one. */
@@ -285,7 +280,7 @@ Test(dense, what_was_deleted_since_the_newest_head_serves_once_more)
 
 static void write_over(const char *name, unsigned steps)
 {
-    uint8_t *data = xcalloc(1, LEN);
+    _cleanup_free_ uint8_t *data = xcalloc(1, LEN);
     uint64_t ino = fixture_lookup(&fixture, name);
     make_weights(data, LEN, 1, steps);
     if (!ino) {
@@ -294,7 +289,6 @@ static void write_over(const char *name, unsigned steps)
         fixture_write(&fixture, ino, 0, data, LEN);
         fixture_seal(&fixture, ino);
     }
-    free(data);
 }
 
 /* A chain, until that keeps more than a content is long; then it begins at the keyframe anew. */

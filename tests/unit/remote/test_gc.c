@@ -87,14 +87,13 @@ Test(remote_gc, another_writers_head_stops_it)
     publish_file("a", 1, MIB);
     put("packs/0000000000abcdef"); /* the successor's, for all that this store can know */
     pause_ms(300);
-    struct head *theirs = make_their_head(1);
+    _cleanup_free_ struct head *theirs = make_their_head(1);
     assert_i64(remote_put_head(fixture.store->remote, theirs), 0);
     assert_i64(gc(false, &lines), -ESTALE);
     expect_u64(lines, 0);
     cr_expect(is_there("packs/0000000000abcdef"));
     expect_u64(fixture_remote_state(&fixture), REMOTE_FENCED);
     assert_i64(gc(false, &lines), -ESHUTDOWN);
-    free(theirs);
 }
 
 /* A medium that creates heads and says that it may not; the last that it was asked for can wait

@@ -411,9 +411,9 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
     publish_file("a", 1, 40000);
     struct remote *remote = fixture.store->remote;
     /* Its successor published, and deleted the heads that were old. */
-    struct head *theirs = make_their_head(5);
+    _cleanup_free_ struct head *theirs = make_their_head(5);
     uint64_t ours = theirs->number - 5;
-    uint8_t *bytes = aligned_alloc(4096, 4 * 4096);
+    _cleanup_free_ uint8_t *bytes = aligned_alloc(4096, 4 * 4096);
     memset(bytes, 0, 4 * 4096);
     size_t len = head_encode(theirs, bytes);
     (void)snprintf(object, sizeof object, "heads/%016llx", (unsigned long long)theirs->number);
@@ -426,8 +426,6 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
     begin_wait(&wait, history_newest(store_commit(fixture.store)->history));
     expect_end_of_wait(&wait, -ESHUTDOWN);
     expect_u64(fixture_remote_state(&fixture), REMOTE_FENCED);
-    free(bytes);
-    free(theirs);
 }
 
 /* --- a remote that turns out to be another's -------------------------------------------------- */

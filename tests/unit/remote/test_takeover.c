@@ -96,11 +96,10 @@ static int hooked_stat(struct tier *tier, const char *object, uint64_t *ret_len)
 /* A head that is valid, and of another writer. */
 static void make_foreign(void *buf, size_t len)
 {
-    struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     expect_i64(head_decode(buf, len, head), 0);
     head->nonce[0] ^= 1;
     expect_u64(head_encode(head, buf), len);
-    free(head);
 }
 
 static int hooked_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,

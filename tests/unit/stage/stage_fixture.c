@@ -214,10 +214,9 @@ void fixture_put(struct stage_fixture *f, uint64_t ino, uint64_t offset, const c
 void fixture_fill(struct stage_fixture *f, uint64_t ino, uint64_t offset, char byte,
                   uint32_t length)
 {
-    uint8_t *data = xmalloc(length);
+    _cleanup_free_ uint8_t *data = xmalloc(length);
     memset(data, byte, length);
     fixture_write_ok(f, ino, offset, data, length);
-    free(data);
 }
 
 void fixture_cut(struct stage_fixture *f, uint64_t ino, uint64_t offset, uint64_t length,
@@ -305,7 +304,7 @@ uint8_t *fixture_layer_content(struct stage_fixture *f, const struct stage_seale
     uint8_t *content = xcalloc(1, sealed->size + 1);
     if (below->bytes)
         memcpy(content, below->bytes, min_u64(min_u64(sealed->keep, below->size), sealed->size));
-    struct stage_part *parts = xcalloc(sealed->ranges, sizeof *parts);
+    _cleanup_free_ struct stage_part *parts = xcalloc(sealed->ranges, sizeof *parts);
     size_t count = stage_layer_parts(f->stage, sealed->layer, 0, parts, sealed->ranges);
     assert_u64(count, sealed->ranges);
     for (size_t i = 0; i < count; i++) {
@@ -319,7 +318,6 @@ uint8_t *fixture_layer_content(struct stage_fixture *f, const struct stage_seale
             memcpy(content + part->offset,
                    f->chunks[chunk_number(&part->name)].bytes + part->chunk_offset, part->length);
     }
-    free(parts);
     return content;
 }
 
@@ -436,12 +434,11 @@ void fixture_read(struct stage_fixture *f, uint64_t ino, uint64_t offset, void *
 void fixture_expect(struct stage_fixture *f, uint64_t ino, uint64_t offset, const char *text)
 {
     size_t len = strlen(text);
-    char *is = xcalloc(1, len + 1);
+    _cleanup_free_ char *is = xcalloc(1, len + 1);
     fixture_read(f, ino, offset, is, len);
     for (size_t i = 0; i < len; i++)
         is[i] = is[i] ? is[i] : '.';
     expect_str(is, text, "is \"%s\", expected \"%s\"", is, text);
-    free(is);
 }
 
 void fixture_expect_drains(struct stage_fixture *f)

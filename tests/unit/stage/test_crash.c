@@ -348,13 +348,12 @@ Test(stage_crash, a_directory_of_its_own)
 Test(stage_crash, a_link_in_the_place_of_a_stage_is_refused)
 {
     fixture_die(&fixture);
-    char *moved = xasprintf("%s/moved", fixture.dir);
+    _cleanup_free_ char *moved = xasprintf("%s/moved", fixture.dir);
     assert_i64(rename(fixture.ctl, moved), 0);
     assert_i64(symlink(moved, fixture.ctl), 0);
     struct stage *stage;
     expect_i64(stage_open(&fixture.config, &stage), -ELOOP);
     assert_i64(rename(moved, fixture.ctl), 0);
-    free(moved);
     fixture_recover(&fixture);
 }
 

@@ -115,9 +115,8 @@ Test(stage_layers, two_versions_that_are_pinned_one_after_the_other_are_one)
     expect_u64(sealed[0].seal_seq, seal_seq);
     expect_u64(sealed[0].version, 3);
     expect_u64(sealed[0].keep, 6);
-    uint8_t *content = fixture_layer_content(&fixture, &sealed[0]);
+    _cleanup_free_ uint8_t *content = fixture_layer_content(&fixture, &sealed[0]);
     cr_expect_arr_eq(content, "aabbaa\0\0cc", 10);
-    free(content);
     fixture_expect(&fixture, 1, 0, "aabdaa..cc");
 }
 
@@ -223,7 +222,7 @@ Test(stage_layers, a_pinned_version_of_a_dead_file_lasts_until_it_is_done)
 
 Test(stage_layers, requests_that_continue_each_other_are_one_write)
 {
-    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    _cleanup_free_ uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
     fixture_write_ok(&fixture, 1, 0, data, SLAB_PAYLOAD);
     fixture_write_ok(&fixture, 1, SLAB_PAYLOAD, data, SLAB_PAYLOAD - 4000);
     fixture_write_ok(&fixture, 1, 2 * SLAB_PAYLOAD - 4000, data, 100);
@@ -236,7 +235,6 @@ Test(stage_layers, requests_that_continue_each_other_are_one_write)
     for (size_t i = 0; i < count; i++)
         expect_u64(parts[i].starts_write, starts[i], "part %zu", i);
     stage_unpin_parts(fixture.stage, parts, count);
-    free(data);
 }
 
 /* The kernel lets threads write one file at once: how a file is split must not depend on which of
@@ -244,7 +242,7 @@ Test(stage_layers, requests_that_continue_each_other_are_one_write)
 Test(stage_layers, requests_of_several_writes_may_alternate)
 {
     enum { WRITERS = 6, REQUESTS = 3, LAST = SLAB_PAYLOAD - 5000 };
-    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    _cleanup_free_ uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
     for (uint64_t at = 0; at < REQUESTS; at++)
         for (uint64_t writer = WRITERS; writer-- > 0;)
             fixture_write_ok(&fixture, 1, (REQUESTS * writer + at) * SLAB_PAYLOAD, data,
@@ -257,7 +255,6 @@ Test(stage_layers, requests_of_several_writes_may_alternate)
                    "at %llu", (unsigned long long)parts[i].offset);
     assert_u64(count, WRITERS * (REQUESTS + 1)); /* each write has a hole behind it */
     stage_unpin_parts(fixture.stage, parts, count);
-    free(data);
 }
 
 Test(stage_layers, a_chunk_may_be_content)

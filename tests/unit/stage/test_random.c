@@ -69,7 +69,7 @@ static void write_some(uint64_t ino)
     uint64_t offset = rnd(3) == 0 ? file->now.size : rnd(SIZE_MAX_MODEL);
     if (offset + length > SIZE_MAX_MODEL)
         offset = SIZE_MAX_MODEL - length;
-    uint8_t *data = xmalloc(length);
+    _cleanup_free_ uint8_t *data = xmalloc(length);
     for (uint32_t i = 0; i < length; i++)
         data[i] = (uint8_t)(i * 7 + seed.state);
     int r = fixture_write(&fixture, ino, offset, data, length);
@@ -83,7 +83,6 @@ static void write_some(uint64_t ino)
     memcpy(file->now.bytes + offset, data, length);
     file->now.size = max_u64(file->now.size, offset + length);
     file->has_draft = true;
-    free(data);
 }
 
 static void cut_some(uint64_t ino)
@@ -117,13 +116,12 @@ static void expect_same(const char *what, uint64_t ino, const uint8_t *is,
 static void check_file(uint64_t ino)
 {
     const struct state *now = &files[ino].now;
-    uint8_t *is = xmalloc(SIZE_MAX_MODEL);
+    _cleanup_free_ uint8_t *is = xmalloc(SIZE_MAX_MODEL);
     assert_u64(fixture_size(&fixture, ino), now->size, "inode %llu: %llu, expected %llu",
                (unsigned long long)ino, (unsigned long long)fixture_size(&fixture, ino),
                (unsigned long long)now->size);
     fixture_read(&fixture, ino, 0, is, now->size);
     expect_same("now", ino, is, now);
-    free(is);
     struct stage_file_state state;
     (void)stage_file_state(fixture.stage, ino, &state);
     assert_u64(state.has_draft, files[ino].has_draft);
@@ -142,9 +140,8 @@ static void check_sealed(void)
         cr_assert(i == 0 || list[i - 1].seal_seq < list[i].seal_seq);
         if (file->is_pinned)
             continue;
-        uint8_t *content = fixture_layer_content(&fixture, &list[i]);
+        _cleanup_free_ uint8_t *content = fixture_layer_content(&fixture, &list[i]);
         expect_same("sealed", list[i].ino, content, &file->sealed);
-        free(content);
     }
 }
 

@@ -72,12 +72,11 @@ Test(stage_room, size_within_counts_every_file)
 /* Large writes until there is no room; returns how many. */
 static uint64_t fill(uint64_t ino)
 {
-    uint8_t *data = xmalloc(SLAB_PAYLOAD);
+    _cleanup_free_ uint8_t *data = xmalloc(SLAB_PAYLOAD);
     uint64_t count = 0;
     memset(data, 'f', SLAB_PAYLOAD);
     while (fixture_write(&fixture, ino, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
         count++;
-    free(data);
     return count;
 }
 
@@ -104,9 +103,8 @@ Test(stage_room, a_full_stage_says_so_and_tells_when_there_is_room)
 {
     uint64_t count = fill(1);
     cr_expect_gt(count, 16);
-    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    _cleanup_free_ uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
     expect_i64(fixture_write(&fixture, 2, 0, data, SLAB_PAYLOAD), -EAGAIN);
-    free(data);
     struct stage_file_state state;
     cr_expect_not(stage_file_state(fixture.stage, 2, &state), "nothing happened");
     int before = atomic_load(&room_calls);
@@ -206,7 +204,7 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
     small.config = fixture.config;
     mount_small(small.dir, 33 * MIB);
     assert_i64(stage_create(&small.config, &small.stage), 0);
-    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    _cleanup_free_ uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
     uint64_t count = 0, before;
     while (fixture_try_write(&small, 1, count * SLAB_PAYLOAD, data, SLAB_PAYLOAD) == 0)
         count++;
@@ -223,7 +221,6 @@ Test(stage_room, memory_that_was_scarce_once_is_asked_for_again)
             (void)usleep(20000); /* memory is asked for again by the clock */
     }
     cr_expect_geq(count, 20);
-    free(data);
     stage_close(small.stage, true);
     assert_i64(umount(small.dir), 0);
 }
@@ -240,7 +237,7 @@ static void pass_idle_time(struct stage *stage)
 Test(stage_room, memory_of_free_slabs_is_given_back_after_a_while)
 {
     struct stage *stage = fixture.stage;
-    uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
+    _cleanup_free_ uint8_t *data = xcalloc(1, SLAB_PAYLOAD);
     uint32_t kept = stage->slab_count / 16;
     cr_assert_gt(slabs_bytes(&fixture), (uint64_t)kept * SLAB_STRIDE);
     for (unsigned tries = 0; tries < 500 && slabs_bytes(&fixture) > kept * SLAB_STRIDE; tries++) {
@@ -254,7 +251,6 @@ Test(stage_room, memory_of_free_slabs_is_given_back_after_a_while)
     }
     for (unsigned i = 0; i < 8; i++)
         assert_i64(fixture_try_write(&fixture, 1, i * SLAB_PAYLOAD, data, SLAB_PAYLOAD), 0);
-    free(data);
 }
 
 /* Of the mapping of the slabs, as the kernel tells it. */
@@ -495,7 +491,7 @@ static void scatter(uint64_t ino)
 Test(stage_room, scattered_writes_to_a_file_without_a_name_are_gathered)
 {
     struct stage_scattered found[8];
-    uint8_t *before = xmalloc(2 * SLAB_PAYLOAD), *after = xmalloc(2 * SLAB_PAYLOAD);
+    _cleanup_free_ uint8_t *before = xmalloc(2 * SLAB_PAYLOAD), *after = xmalloc(2 * SLAB_PAYLOAD);
     scatter(1);
     scatter(2);
     expect_u64(find(found), 0, "what has a name is sealed");
@@ -518,8 +514,6 @@ Test(stage_room, scattered_writes_to_a_file_without_a_name_are_gathered)
     assert_u64(find(found), 1);
     cr_expect(gather(&found[0], others_are_written), "what lies elsewhere changes nothing");
     stage_forget(fixture.stage, 1);
-    free(before);
-    free(after);
 }
 
 Test(stage_room, what_is_gathered_ends_with_the_file)

@@ -268,9 +268,8 @@ Test(store, a_view_of_an_earlier_version_is_made_anew)
     age_view(&fixture);
     fixture_open(&fixture);
     expect_all(&fixture);
-    char *aside = xasprintf("%s/lost+found", fixture.path);
+    _cleanup_free_ char *aside = xasprintf("%s/lost+found", fixture.path);
     cr_expect(access(aside, F_OK) < 0, "%s exists", aside);
-    free(aside);
     cycle(&fixture);
     expect_all(&fixture);
 }
@@ -496,7 +495,7 @@ static int try_create(unsigned i, size_t len, uint64_t *ret_ino)
 static void fill_log_with_new_files(size_t name_len)
 {
     enum { MOST = 200000 };
-    uint64_t *inos = xcalloc(MOST, sizeof *inos);
+    _cleanup_free_ uint64_t *inos = xcalloc(MOST, sizeof *inos);
     assert_i64(fixture_open_only(&fixture), 0);
     struct ns_inode root;
     assert_i64(ns_hold(store_ns(fixture.store), ROOT_INO, &root), 0);
@@ -518,7 +517,6 @@ static void fill_log_with_new_files(size_t name_len)
     fixture_start(&fixture);
     cycle(&fixture);
     expect_u64(view_state(fixture.store->local.view).files, count);
-    free(inos);
 }
 
 Test(store, a_log_full_of_new_files)

@@ -13,14 +13,13 @@ extern char **environ;
 static void forget_environment(void)
 {
     for (char **at = environ; *at;) {
-        char *name = xstrdup(*at);
+        _cleanup_free_ char *name = xstrdup(*at);
         name[strcspn(name, "=")] = '\0';
         bool ours = strncmp(name, "AWS_", 4) == 0 || strcasestr(name, "_proxy");
         if (ours)
             assert_i64(unsetenv(name), 0);
         /* unsetenv() moves the rest up. */
         at = ours ? environ : at + 1;
-        free(name);
     }
 }
 

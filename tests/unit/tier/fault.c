@@ -73,10 +73,9 @@ Test(fault, a_tier_without_logs_stays_one)
     ops.log_create = NULL;
     ops.log_append = NULL;
     struct tier bare = {.ops = &ops};
-    struct tier *over = fault_tier_new(&bare, decide, &plan);
+    _cleanup_free_ struct tier *over = fault_tier_new(&bare, decide, &plan);
     cr_assert_null(over->ops->log_create);
     cr_assert_null(over->ops->log_append);
-    free(over);
 }
 
 /* What the tier below has and lacks shows through. */

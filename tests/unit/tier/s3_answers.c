@@ -432,10 +432,9 @@ Test(s3_answers, too_large_for_one_put)
 
 static void refused_as(int code, const struct s3_options options, const char *why)
 {
-    char *error = NULL;
+    _cleanup_free_ char *error = NULL;
     assert_i64(s3_tier_open(&options, &tier, &error), code);
     cr_assert_not_null(strstr(error, why), "%s", error);
-    free(error);
 }
 
 static void refused(const struct s3_options options, const char *why)

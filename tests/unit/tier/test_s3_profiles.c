@@ -182,13 +182,12 @@ Test(s3_profiles, a_file_that_is_too_long_or_a_directory_is_refused)
 
 Test(s3_profiles, too_many_lines_are_refused)
 {
-    char *text = xmalloc(200000);
+    _cleanup_free_ char *text = xmalloc(200000);
     strcpy(text, "[default]\n");
     char *end_of = text + strlen(text);
     for (unsigned i = 0; i < 21000; i++)
         end_of = stpcpy(end_of, "a=b\n");
     expect_refused(text, 20001, "too many");
-    free(text);
 }
 
 /* Kubernetes mounts secrets as links to links. */

@@ -70,13 +70,12 @@ static int get(const char *refused_key)
 {
     struct s3_credentials found,
         refused = {(char *)refused_key, (char *)"SECRET", (char *)"TOKEN", 0};
-    char *error = NULL;
+    _cleanup_free_ char *error = NULL;
     int r = s3_credentials_get(source, refused_key ? &refused : NULL, &found, &error);
     if (r == 0) {
         r = atoi(found.key_id + 2);
         s3_credentials_done(&found);
     }
-    free(error);
     return r;
 }
 

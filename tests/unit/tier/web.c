@@ -69,7 +69,7 @@ static bool receive(int fd, struct web_request *request)
 
 static void serve(int fd)
 {
-    struct web_request *request = xcalloc(1, sizeof *request);
+    _cleanup_free_ struct web_request *request = xcalloc(1, sizeof *request);
     if (receive(fd, request)) {
         struct web_answer answer = {.status = 200};
         request->number = atomic_fetch_add(&count, 1) + 1;
@@ -82,7 +82,6 @@ static void serve(int fd)
         (void)send(fd, text, strlen(text), MSG_NOSIGNAL);
         free(answer.body);
     }
-    free(request);
     (void)close(fd);
 }
 

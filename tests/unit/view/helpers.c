@@ -141,12 +141,10 @@ void apply_ok(struct fixture *f)
 
 void apply_bad(struct fixture *f)
 {
-    char *before = dump(f->view);
+    _cleanup_free_ char *before = dump(f->view);
     expect_i64(apply(f), -EUCLEAN);
-    char *after = dump(f->view);
+    _cleanup_free_ char *after = dump(f->view);
     expect_str(before, after);
-    free(before);
-    free(after);
 }
 
 struct attrs file_attrs(uint64_t size)
@@ -374,9 +372,8 @@ void expect_content(struct fixture *f, uint64_t ino, const char *expected)
 void expect_range(struct fixture *f, uint64_t ino, uint64_t offset, uint64_t length,
                   const char *expected)
 {
-    char *text = range_in(f->view, ino, offset, length);
+    _cleanup_free_ char *text = range_in(f->view, ino, offset, length);
     expect_str(text, expected, "is \"%s\", expected \"%s\"", text, expected);
-    free(text);
 }
 
 static void print_line(const char *line, void *arg)
@@ -431,9 +428,8 @@ static void dump_inode(struct dumper *d, uint64_t ino)
     fprintf(d->out, "    %.*s\n", (int)n, target);
     if (!S_ISREG(a->mode))
         return;
-    char *content = content_in(d->view, ino);
+    _cleanup_free_ char *content = content_in(d->view, ino);
     fprintf(d->out, "    %s\n", content);
-    free(content);
 }
 
 static int dump_entry(const struct view_entry *entry, const char *name, size_t len, void *arg)
@@ -530,17 +526,14 @@ void apply_again(struct fixture *f, struct view *view, size_t i)
 
 void expect_replay_same(struct fixture *f)
 {
-    char *path = xasprintf("%s.again", f->path);
+    _cleanup_free_ char *path = xasprintf("%s.again", f->path);
     struct view *again;
     open_view_at(path, &again);
     for (size_t i = 0; i < f->batch_count; i++)
         apply_again(f, again, i);
     expect_check_ok(again);
-    char *first = dump(f->view), *second = dump(again);
+    _cleanup_free_ char *first = dump(f->view), *second = dump(again);
     expect_str(first, second);
-    free(first);
-    free(second);
     view_close(again);
     remove_tree(path);
-    free(path);
 }

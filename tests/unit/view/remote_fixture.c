@@ -188,10 +188,8 @@ void expect_adopted(void (*look)(struct view *view))
 
 static void look_same(struct view *view)
 {
-    char *is = dump_shared(view), *expected = dump_shared(f.view);
+    _cleanup_free_ char *is = dump_shared(view), *expected = dump_shared(f.view);
     assert_str(is, expected);
-    free(is);
-    free(expected);
 }
 
 void expect_same_adopted(void)

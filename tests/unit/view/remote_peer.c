@@ -79,7 +79,7 @@ void check_peer(struct peer *p)
 
 static void store_pack(struct peer *p, const uint32_t *ids, uint32_t count)
 {
-    struct chunk_entry *entries = xcalloc(count, sizeof *entries);
+    _cleanup_free_ struct chunk_entry *entries = xcalloc(count, sizeof *entries);
     uint64_t id = next_remote_pack++, offset = 64;
     for (uint32_t i = 0; i < count; i++) {
         entries[i] = (struct chunk_entry){.name = chunk_of(ids[i]),
@@ -95,7 +95,6 @@ static void store_pack(struct peer *p, const uint32_t *ids, uint32_t count)
     p->packs[p->pack_count++] =
         (struct peer_pack){.id = id, .length = offset, .count = count, .is_new = p->cut != NULL};
     assert_i64(view_remote_placed(p->view, id, offset, entries, count), 0);
-    free(entries);
 }
 
 struct list {

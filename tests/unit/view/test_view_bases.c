@@ -114,7 +114,7 @@ Test(view_bases, a_head_whose_chunks_rest_on_each_other_is_refused)
     struct forging forging = {.entry = remote_entry_on(100, 1, 64, 2, (const uint32_t[]){2}, 1)};
     begin_chain();
     (void)publish(cut_now(), 5);
-    char *path = xasprintf("%s.forged", f.path);
+    _cleanup_free_ char *path = xasprintf("%s.forged", f.path);
     struct view *view;
     open_view_at(path, &view);
     assert_i64(view_adopt_begin(view, &forging.adoption), 0);
@@ -125,7 +125,6 @@ Test(view_bases, a_head_whose_chunks_rest_on_each_other_is_refused)
     view_adopt_done(forging.adoption);
     view_close(view);
     remove_tree(path);
-    free(path);
 }
 
 static void look_at_base(struct view *view)

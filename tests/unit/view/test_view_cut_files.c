@@ -40,9 +40,8 @@ static struct listed changed(struct view_cut *cut, size_t stop)
 
 static void expect_path(struct view_cut *cut, uint64_t ino, const char *expected)
 {
-    char *path = view_cut_path(cut, ino);
+    _cleanup_free_ char *path = view_cut_path(cut, ino);
     expect_str(path, expected);
-    free(path);
 }
 
 static void expect_names(struct view_cut *cut, uint64_t parent, const char *prefix, size_t stop,

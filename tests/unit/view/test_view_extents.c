@@ -178,9 +178,8 @@ Test(extents, many_small_appends_stay_few_pieces)
             apply_ok(&f);
     }
     apply_ok(&f);
-    char *text = content_of(&f, 10);
+    _cleanup_free_ char *text = content_of(&f, 10);
     cr_expect_lt(strlen(text), 11000);
-    free(text);
     expect_u64(inode_of(&f, 10).blocks_bytes, 10000);
 }
 

@@ -153,9 +153,8 @@ static void random_op(void)
         uint64_t to = rnd(FILES);
         if (to == i)
             return;
-        char *old = xstrdup(name_of(i));
+        _cleanup_free_ char *old = xstrdup(name_of(i));
         add_rename(&f, inos[i], ROOT_INO, old, ROOT_INO, name_of(to), inos[to], 0);
-        free(old);
         inos[to] = inos[i];
         versions[to] = versions[i];
         sizes[to] = sizes[i];

@@ -153,9 +153,8 @@ Test(names, directories_move)
     expect_u64(inode_of(&f, ROOT_INO).nlink, 4);
     expect_u64(inode_of(&f, 2).nlink, 2);
     expect_u64(inode_of(&f, 3).parent, ROOT_INO);
-    char *path = view_path(f.view, 4);
+    _cleanup_free_ char *path = view_path(f.view, 4);
     expect_str(path, "/empty/c");
-    free(path);
     add_rename(&f, 3, ROOT_INO, "empty", 4, "x", 0, 0); /* below itself */
     apply_bad(&f);
     add_rename(&f, 3, ROOT_INO, "empty", 3, "x", 0, 0);
@@ -351,8 +350,7 @@ Test(names, paths)
         const char *path;
     } cases[] = {{ROOT_INO, "/"}, {2, "/run7"}, {4, "/run7/step1.pt"}, {5, "?"}, {99, "?"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        char *path = view_path(f.view, cases[i].ino);
+        _cleanup_free_ char *path = view_path(f.view, cases[i].ino);
         expect_str(path, cases[i].path);
-        free(path);
     }
 }

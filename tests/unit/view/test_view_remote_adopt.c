@@ -56,15 +56,13 @@ static struct row *row_of(char type, size_t number)
 /* Each row from memory of exactly its length, so that the sanitizer sees what reads too far. */
 static int give(struct view_adoption *adoption, const struct row *row)
 {
-    uint8_t *key = xmalloc(row->key_len), *value = xmalloc(row->value_len);
+    _cleanup_free_ uint8_t *key = xmalloc(row->key_len), *value = xmalloc(row->value_len);
     memcpy(key, row->key, row->key_len);
     memcpy(value, row->value, row->value_len);
     int r = view_adopt_row(adoption, &(struct run_row){.key = key,
                                                        .key_len = row->key_len,
                                                        .value = value,
                                                        .value_len = row->value_len});
-    free(key);
-    free(value);
     return r;
 }
 
@@ -73,7 +71,7 @@ static uint64_t max_id = UINT64_MAX; /* of the head whose rows these are */
 /* Fills a new view with rows[]. NULL `use`: it is thrown away. */
 static int adopt_rows(const struct view_state *state, void (*use)(struct view *view))
 {
-    char *path = xasprintf("%s.hostile", f.path);
+    _cleanup_free_ char *path = xasprintf("%s.hostile", f.path);
     struct view *view;
     struct view_adoption *adoption;
     int r = 0;
@@ -88,7 +86,6 @@ static int adopt_rows(const struct view_state *state, void (*use)(struct view *v
         use(view);
     view_close(view);
     remove_tree(path);
-    free(path);
     return r;
 }
 
@@ -186,7 +183,7 @@ Test(view_adopt, keys_of_other_types)
         if (type && strchr("CDEHILNOQX", type))
             continue;
         keep_rows();
-        char *path = xasprintf("%s.type", f.path);
+        _cleanup_free_ char *path = xasprintf("%s.type", f.path);
         struct view *view;
         open_view_at(path, &view);
         assert_i64(view_adopt_begin(view, &adoption), 0);
@@ -200,7 +197,6 @@ Test(view_adopt, keys_of_other_types)
         view_adopt_done(adoption);
         view_close(view);
         remove_tree(path);
-        free(path);
         if (type > 'Z')
             type += 30;
     }
@@ -334,7 +330,7 @@ Test(view_adopt, random_rows)
     struct seeded s = {8};
     struct view *view;
     struct view_adoption *adoption;
-    char *path = xasprintf("%s.random", f.path);
+    _cleanup_free_ char *path = xasprintf("%s.random", f.path);
     open_view_at(path, &view);
     for (int round = 0; round < 2000; round++) {
         assert_i64(view_adopt_begin(view, &adoption), 0);
@@ -349,7 +345,6 @@ Test(view_adopt, random_rows)
     }
     view_close(view);
     remove_tree(path);
-    free(path);
 }
 
 /* --- crashes ---------------------------------------------------------------------------------- */
@@ -358,7 +353,7 @@ Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
 {
     struct view_options options = {.cache_bytes = 48 * MIB, .create = true};
     for (size_t count = 0; count <= row_count; count++) {
-        char *path = xasprintf("%s.part", f.path);
+        _cleanup_free_ char *path = xasprintf("%s.part", f.path);
         struct view *view;
         struct view_adoption *adoption;
         open_view_at(path, &view);
@@ -369,7 +364,6 @@ Test(view_adopt, a_view_that_is_not_whole_cannot_be_opened)
         view_close(view);
         assert_i64(view_open(path, &options, T0, &view), -EUCLEAN);
         remove_tree(path);
-        free(path);
     }
 }
 

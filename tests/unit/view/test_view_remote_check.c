@@ -52,12 +52,11 @@ static void expect_value(const struct key *key, const void *value, size_t len, c
 static void expect_byte(const struct key *key, size_t at, int add_to, const char *what)
 {
     save(key);
-    char *changed = xmalloc(saved.len);
+    _cleanup_free_ char *changed = xmalloc(saved.len);
     memcpy(changed, saved.data, saved.len);
     cr_assert_lt(at, saved.len);
     changed[at] = (char)(changed[at] + add_to);
     raw_put(key, changed, saved.len);
-    free(changed);
     expect_report(key, what);
 }
 

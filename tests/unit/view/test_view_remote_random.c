@@ -82,9 +82,8 @@ static void adopt(struct peer *from, struct peer *p, const struct place *at_rows
         view_close(p->view);
         open_view_at(p->path, &p->view);
     }
-    char *is = dump_shared(p->view);
+    _cleanup_free_ char *is = dump_shared(p->view);
     assert_str(is, from->expected);
-    free(is);
     for (uint32_t id = 0; id < m.next_chunk; id++)
         check_adopted_chunk(from, p, at_rows, id, &missing);
     assert_i64(view_remote_packs(p->view, adopt_model_pack, p), 0);
@@ -149,10 +148,8 @@ static bool catch_up(struct peer *from, struct peer *p)
 {
     register_packs(from, p);
     follow(p->view, &p->applied);
-    char *is = dump(p->view), *expected = dump(reference);
+    _cleanup_free_ char *is = dump(p->view), *expected = dump(reference);
     assert_str(is, expected);
-    free(is);
-    free(expected);
     check_peer(p);
     return lies_alike(p->view, reference);
 }
@@ -281,7 +278,7 @@ static void follow_all(void)
 static void run(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base, int batches)
 {
     model_begin(seed, unit, units_max, base);
-    char *path = xasprintf("%s.reference", m.f.path);
+    _cleanup_free_ char *path = xasprintf("%s.reference", m.f.path);
     int track_at = rnd(2) ? 0 : (int)rnd(20);
     open_view_at(path, &reference);
     reference_applied = 0;
@@ -316,10 +313,8 @@ static void run(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base,
         if (rnd(12) == 0)
             close_peer(&peers[1]);
     }
-    char *is = dump(m.f.view), *expected = dump(reference);
+    _cleanup_free_ char *is = dump(m.f.view), *expected = dump(reference);
     assert_str(is, expected);
-    free(is);
-    free(expected);
     if (peers[1].view)
         close_peer(&peers[1]);
     if (peers[0].cut)
@@ -327,7 +322,6 @@ static void run(uint64_t seed, uint64_t unit, uint64_t units_max, uint64_t base,
     remote_done(&peers[0].remote);
     view_close(reference);
     remove_tree(path);
-    free(path);
     model_end();
 }
 

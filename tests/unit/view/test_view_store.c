@@ -39,7 +39,7 @@ static void fill(void)
 Test(store, reopen_after_close_and_flush)
 {
     fill();
-    char *before = dump(f.view);
+    _cleanup_free_ char *before = dump(f.view);
     fixture_reopen(&f);
     char *after = dump(f.view);
     expect_str(before, after);
@@ -49,7 +49,6 @@ Test(store, reopen_after_close_and_flush)
     after = dump(f.view);
     expect_str(before, after);
     expect_check_ok(f.view);
-    free(before);
     free(after);
 }
 
@@ -73,11 +72,9 @@ Test(store, reopen_after_being_killed)
     assert_i64(status, 0);
     struct view *view;
     open_view_at(path, &view);
-    char *expected = dump(f.view), *is = dump(view);
+    _cleanup_free_ char *expected = dump(f.view), *is = dump(view);
     expect_str(expected, is);
     expect_check_ok(view);
-    free(expected);
-    free(is);
     view_close(view);
     remove_tree(path);
 }
