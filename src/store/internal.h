@@ -10,7 +10,7 @@ struct store_own {
     struct job *job;
     _Atomic uint64_t next_ino;
     bool met_damage;   /* by this start: unreferenced files are set aside, not removed */
-    bool view_is_new;  /* this start made it */
+    bool view_is_new;  /* this start made it, since the one before was damaged or missing */
     bool view_is_kept; /* this start should have, and could not: it goes on with a damaged one */
     /* the recovery verifies it from its beginning, not only from where the view is */
     bool whole_journal;

@@ -216,7 +216,7 @@ static int make_anew(struct store *store, bool is_behind, bool was_read)
         r = new_view_settled(&store->local);
     else if (was_read)
         r = keep_damaged_view(store, r);
-    store->own->view_is_new = r == 0 && !store->own->view_is_kept;
+    store->own->view_is_new = r == 0 && !store->own->view_is_kept && !is_behind;
     return r;
 }
 

@@ -7,6 +7,7 @@ refused."""
 import contextlib
 import errno
 import os
+import shutil
 import tempfile
 
 import pytest
@@ -73,7 +74,17 @@ class Work:
 
     def verb(self, *args):
         """A command of cairn; it may fail while the view is damaged."""
-        rig.poll(lambda: self.mount.cairn(*args, timeout=300).returncode == 0, 90, f"cairn {' '.join(args)}", 0.5)
+        said = []
+
+        def succeeds():
+            done = self.mount.cairn(*args, timeout=300)
+            said[:] = [done.returncode, done.stdout[-1000:], done.stderr[-1000:]]
+            return done.returncode == 0
+
+        try:
+            rig.poll(succeeds, 90, f"cairn {' '.join(args)}", 0.5)
+        except TimeoutError as failure:
+            raise TimeoutError(f"{failure}; at last {said}") from None
 
     def check(self):
         def look():
@@ -107,12 +118,16 @@ class Work:
         self.remove("old")
         self.patient(lambda: os.setxattr(self.path("latest"), "user.run", b"x" * 30) or True)
 
-    def crash(self):
+    def die(self):
         """The stage is all that has the last of it."""
         rig.write_file(self.path("unsynced.new"), rig.seeded_bytes(self.number, 70_000))
         self.patient(lambda: os.replace(self.path("unsynced.new"), self.path("unsynced")) or True)
         self.want["unsynced"] = rig.seeded_bytes(self.number, 70_000)
-        self.mount.crash()
+        self.mount.kill9()
+
+    def crash(self):
+        self.die()
+        self.mount.mount()
 
     def upkeep(self):
         mnt = self.mount.mnt
@@ -228,6 +243,28 @@ def test_an_upload_without_a_view_ends(begin, rng):
     work.check()
     assert fault.healed()
     mount.umount(drain="remote")
+
+
+def test_damage_of_a_view_that_was_behind(begin, directory):
+    """A view that lacks the newest head is made anew by a start, and that start meets damage in the new one: it makes another."""
+    work = begin()
+    mount, fault = work.mount, work.fault
+    replays = [site for site in sites_of(work) if "is_nascent_now" in fault.name(site)]
+    assert replays
+    view, older = os.path.join(mount.store, "view"), os.path.join(directory, "older")
+    shutil.copytree(view, older)
+    mount.mount()
+    work.turn()
+    work.die()
+    shutil.rmtree(view)
+    os.rename(older, view)
+    fault.arm(replays[0])
+    mount.mount()
+    assert fault.fired() and fault.healed()
+    assert "the view is behind" in mount.log()
+    work.check()
+    work.upkeep()
+    work.end()
 
 
 def test_one_flipped_bit(begin, full, rng):
