@@ -62,6 +62,7 @@ static const struct {
     [REC_DROP] = {"DROP", F_PACK},
     [REC_VERSION] = {"VERSION", F_INO | F_VERSION | F_PARENT | F_COOKIE | F_LENGTH | F_COUNT |
                                     F_ATTRS | F_NAME},
+    [REC_STAND_IN] = {"STAND_IN", F_INO | F_INO2 | F_PARENT | F_ATTRS | F_NAME},
     [REC_NASCENT] = {"NASCENT", F_INO | F_PARENT | F_COOKIE | F_ATTRS | F_NAME},
     [REC_ERASE] = {"ERASE", F_INO | F_VERSION | F_OFFSET | F_LENGTH | F_ATTRS},
     [REC_LAYER] = {"LAYER", F_INO | F_VERSION | F_KEEP | F_ATTRS},

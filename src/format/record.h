@@ -46,6 +46,11 @@ enum record_type {
        content that are stored), count (its pages); RECORD_BIRTH: parent, cookie, name */
     REC_VERSION = 24,
 
+    /* In the union of several nodes' names only. */
+    /* a directory that the union lacks, and of which a node may speak: ino2 stands for it, or 0:
+       it was there last as (parent, name), with attrs. ino2 the same: it is there again */
+    REC_STAND_IN = 25,
+
     /* In the stage's log only. */
     REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs;
                          RECORD_ORPHAN: it has no name, or lost it */

@@ -63,6 +63,38 @@ static int apply_seal(struct txn *txn, const struct record *rec)
     return 0;
 }
 
+/* Content that this view has no rows of. */
+static int apply_version(struct txn *txn, const struct record *rec)
+{
+    struct inode_row row;
+    TRY(seal_inode(txn, rec, &row));
+    seal_attrs(txn, rec, &row);
+    row.pub.blocks_bytes = rec->length;
+    row.pages = rec->count;
+    txn_put_inode(txn, &row);
+    return 0;
+}
+
+static int apply_stand_in(struct txn *txn, const struct record *rec)
+{
+    uint8_t value[STAND_IN_VALUE_LEN_MAX];
+    struct key key;
+    key_u64(&key, KEY_STAND_IN, rec->ino);
+    if (rec->ino2 == rec->ino) {
+        txn_delete(txn, &key);
+        return 0;
+    }
+    struct view_stand_in stand_in = {.ino = rec->ino2,
+                                     .parent = rec->parent,
+                                     .mode = rec->attrs.mode,
+                                     .uid = rec->attrs.uid,
+                                     .gid = rec->attrs.gid,
+                                     .name_len = rec->name_len};
+    memcpy(stand_in.name, rec->name, rec->name_len);
+    txn_put(txn, &key, value, stand_in_encode(&stand_in, value));
+    return 0;
+}
+
 static int apply_setattr(struct txn *txn, const struct record *rec)
 {
     struct inode_row row;
@@ -105,6 +137,10 @@ static int apply_record(struct txn *txn, const struct record *rec, const struct 
     switch (rec->type) {
     case REC_SEAL:
         return apply_seal(txn, rec);
+    case REC_VERSION:
+        return apply_version(txn, rec);
+    case REC_STAND_IN:
+        return apply_stand_in(txn, rec);
     case REC_EXTENTS:
         return pending_add(txn, rec);
     case REC_MAKE:

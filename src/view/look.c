@@ -117,6 +117,14 @@ static ssize_t view_copy_bytes(struct view *view, uint64_t ino, const struct val
     return (ssize_t)len;
 }
 
+int view_stand_in(struct view *view, uint64_t ino, struct view_stand_in *ret)
+{
+    _cleanup_value_ struct value value = {0};
+    TRY(db_get(view, NULL, key_u64(NEW_KEY, KEY_STAND_IN, ino), &value));
+    return note_damaged(view, stand_in_decode(value.data, value.len, ret),
+                        "the stand-in of directory", ino);
+}
+
 ssize_t view_readlink(struct view *view, uint64_t ino, char *buf, size_t size)
 {
     _cleanup_value_ struct value value = {0};

@@ -77,6 +77,7 @@ static const struct form {
     [KEY_PLACED - 'A'] = {.numbers = 1},
     [KEY_PACK - 'A'] = {.numbers = 1},
     [KEY_ORPHAN - 'A'] = {.numbers = 1},
+    [KEY_STAND_IN - 'A'] = {.numbers = 1},
     [KEY_REMOTE_CHUNK - 'A'] = {.has_chunk = true},
     [KEY_REMOTE_PLACED - 'A'] = {.numbers = 1},
     [KEY_REMOTE_PACK - 'A'] = {.numbers = 1},
@@ -122,6 +123,8 @@ static int decode_value(uint8_t type, const void *value, size_t len, struct view
         return bytes_decode(value, len, &row->bytes, &row->bytes_len);
     case KEY_ORPHAN:
         return len == 1 ? bytes_decode(value, len, &row->bytes, &row->bytes_len) : -EUCLEAN;
+    case KEY_STAND_IN:
+        return stand_in_decode(value, len, &row->stand_in);
     case KEY_PAGE:
         row->id3 = ~row->id3;
         row->pieces.count = 0;

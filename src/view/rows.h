@@ -23,6 +23,7 @@ struct view_row {
     struct chunk_row placed;            /* KEY_CHUNK, KEY_REMOTE_CHUNK */
     struct pack_row pack;               /* KEY_PACK */
     struct remote_pack_row remote_pack; /* KEY_REMOTE_PACK */
+    struct view_stand_in stand_in;      /* KEY_STAND_IN */
     struct piece_list pieces;           /* KEY_PAGE */
     struct listed_chunks listed;        /* KEY_PLACED, KEY_REMOTE_PLACED */
 };
@@ -49,7 +50,7 @@ CAIRN_MUST_CHECK int list_decode(const void *p, size_t len, struct listed_chunks
 /* Is a row of this type published as it is? */
 static inline bool is_published_type(uint8_t type)
 {
-    return type != '\0' && strchr("CDEILNOX", type) != NULL;
+    return type != '\0' && strchr("CDEIJLNOX", type) != NULL;
 }
 
 /* --- rows of runs, as a remote gives them ----------------------------------------------------- */

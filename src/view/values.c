@@ -133,6 +133,30 @@ int name_decode(const void *p, size_t len, struct view_entry *row)
     return DECODE(NAME_FIELDS);
 }
 
+#define STAND_IN_FIELDS(field)                                                                     \
+    field(64, ino), field(64, parent), field(32, mode), field(32, uid), field(32, gid)
+
+size_t stand_in_encode(const struct view_stand_in *row, uint8_t *p)
+{
+    struct writer w = value_write(p);
+    STAND_IN_FIELDS(PUT);
+    write_value_bytes(&w, row->name, row->name_len);
+    return (size_t)(w.at - p);
+}
+
+int stand_in_decode(const void *p, size_t len, struct view_stand_in *row)
+{
+    struct cursor c = value_begin(p, len);
+    STAND_IN_FIELDS(GET);
+    size_t name_len = (size_t)(c.end - c.at);
+    if (c.failed || name_len == 0 || name_len > NAME_LEN_MAX)
+        return -EUCLEAN;
+    row->name_len = (uint16_t)name_len;
+    memcpy(row->name, c.at, name_len);
+    row->name[name_len] = '\0';
+    return 0;
+}
+
 size_t cookie_encode(const struct view_entry *entry, const char *name, size_t name_len, uint8_t *p)
 {
     struct writer w = value_write(p);

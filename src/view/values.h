@@ -117,6 +117,9 @@ CAIRN_MUST_CHECK int inode_decode(uint64_t ino, const void *p, size_t len, struc
 size_t name_encode(const struct view_entry *entry, uint8_t *p);
 CAIRN_MUST_CHECK int name_decode(const void *p, size_t len, struct view_entry *entry);
 
+#define STAND_IN_VALUE_LEN_MAX (1u + 8 + 8 + 4 + 4 + 4 + NAME_LEN_MAX)
+size_t stand_in_encode(const struct view_stand_in *row, uint8_t *p);
+CAIRN_MUST_CHECK int stand_in_decode(const void *p, size_t len, struct view_stand_in *row);
 /* `p` has room for COOKIE_VALUE_HEADER_LEN + name_len. */
 size_t cookie_encode(const struct view_entry *entry, const char *name, size_t name_len, uint8_t *p);
 CAIRN_MUST_CHECK int cookie_decode(uint64_t cookie, const void *p, size_t len,

@@ -112,6 +112,17 @@ CAIRN_MUST_CHECK int view_readdir(struct view *view, uint64_t parent, uint64_t a
 CAIRN_MUST_CHECK int view_next_name(struct view *view, uint64_t parent, size_t prefix_len,
                                     char *name);
 
+/* In the union of several nodes' names: what stands for a directory that it lacks, and of which a
+ * node may speak. -ENOENT: nothing is known of it. */
+struct view_stand_in {
+    uint64_t ino;            /* the directory that stands for it; 0: none */
+    uint64_t parent;         /* then, where it was last */
+    uint32_t mode, uid, gid; /* and what it was */
+    uint16_t name_len;
+    char name[NAME_LEN_MAX + 1]; /* NUL-terminated */
+};
+CAIRN_MUST_CHECK int view_stand_in(struct view *view, uint64_t ino, struct view_stand_in *ret);
+
 /* Symbolic link target (not NUL-terminated): returns its length, or -ERANGE if larger than size. */
 CAIRN_MUST_CHECK ssize_t view_readlink(struct view *view, uint64_t ino, char *buf, size_t size);
 

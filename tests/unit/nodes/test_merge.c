@@ -1,0 +1,568 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nodes/merge.h"
+
+#include "../expect.h"
+#include "../base/seeded.h"
+#include "../view/helpers.h"
+
+static struct fixture f; /* its view is the union */
+static struct merge *merge;
+static int64_t now;
+static uint64_t impossible; /* changes that a test asks for */
+
+static void setup(void)
+{
+    fixture_open(&f);
+    merge = merge_new(f.view);
+    now = T0 * 10;
+}
+
+static void teardown(void)
+{
+    expect_check_ok(f.view);
+    assert_u64(merge_counts(merge).impossible, impossible);
+    merge_free(merge);
+    fixture_close(&f);
+}
+
+TestSuite(merge, .init = setup, .fini = teardown);
+
+/* --- operations of nodes ---------------------------------------------------------------------- */
+
+struct node {
+    uint64_t epoch, ops, inos;
+};
+
+static uint64_t new_ino(struct node *node)
+{
+    return node->epoch << 24 | ++node->inos;
+}
+
+static uint64_t merge_op(struct node *node, struct record rec)
+{
+    rec.seq = (node->epoch << SEQ_EPOCH_SHIFT) + ++node->ops;
+    rec.time = ++now;
+    if (rec.cookie == 0)
+        rec.cookie = rec.seq;
+    assert_i64(merge_record(merge, node->epoch, &rec), 0, "%s", record_type_name(rec.type));
+    return rec.ino;
+}
+
+#define NAMED(text) .name = text, .name_len = (uint16_t)strlen(text)
+
+static uint64_t make_dir(struct node *node, uint64_t parent, const char *name)
+{
+    return merge_op(node, (struct record){.type = REC_MAKE,
+                                          .ino = new_ino(node),
+                                          .parent = parent,
+                                          .attrs = {.mode = S_IFDIR | 0750, .uid = 7},
+                                          NAMED(name)});
+}
+
+static uint64_t make_file(struct node *node, uint64_t parent, const char *name)
+{
+    return merge_op(node, (struct record){.type = REC_VERSION,
+                                          .flags = RECORD_BIRTH,
+                                          .ino = new_ino(node),
+                                          .version = 1,
+                                          .parent = parent,
+                                          .attrs = {.mode = S_IFREG | 0644, .size = 5},
+                                          NAMED(name)});
+}
+
+static void write_file(struct node *node, uint64_t ino, uint64_t version, uint64_t size)
+{
+    (void)merge_op(node, (struct record){.type = REC_VERSION,
+                                         .ino = ino,
+                                         .version = version,
+                                         .attrs = {.mode = S_IFREG | 0644, .size = size}});
+}
+
+static void remove_name(struct node *node, uint64_t ino, uint64_t parent, const char *name)
+{
+    (void)merge_op(node,
+                   (struct record){.type = REC_UNLINK, .ino = ino, .parent = parent, NAMED(name)});
+}
+
+static void move(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const char *name,
+                 uint64_t parent2, const char *name2)
+{
+    (void)merge_op(node, (struct record){.type = REC_RENAME,
+                                         .ino = ino,
+                                         .ino2 = ino2,
+                                         .parent = parent,
+                                         .parent2 = parent2,
+                                         NAMED(name),
+                                         .name2 = name2,
+                                         .name2_len = (uint16_t)strlen(name2)});
+}
+
+static struct node one = {.epoch = 1}, two = {.epoch = 2};
+
+static uint64_t at(const char *path)
+{
+    uint64_t ino = ROOT_INO;
+    _cleanup_free_ char *copy = xstrdup(path);
+    char *rest = copy, *name;
+    while (ino && (name = strsep(&rest, "/")))
+        ino = lookup(&f, ino, name);
+    return ino;
+}
+
+#define EXPECT_COUNT(member, wanted) assert_u64(merge_counts(merge).member, wanted)
+
+/* --- rules ------------------------------------------------------------------------------------ */
+
+Test(merge, one_node_alone)
+{
+    uint64_t dir = make_dir(&one, ROOT_INO, "step1"), file = make_file(&one, dir, "shard");
+    write_file(&one, file, 2, 9);
+    move(&one, dir, 0, ROOT_INO, "step1", ROOT_INO, "step2");
+    assert_u64(at("step2/shard"), file);
+    assert_u64(inode_of(&f, file).version, 2);
+    assert_u64(inode_of(&f, file).attrs.size, 9);
+    remove_name(&one, file, dir, "shard");
+    remove_name(&one, dir, ROOT_INO, "step2");
+    assert_u64(at("step2"), 0);
+    EXPECT_COUNT(refused, 0);
+    EXPECT_COUNT(done, 6);
+}
+
+Test(merge, two_make_one_directory)
+{
+    uint64_t first = make_dir(&one, ROOT_INO, "step1"), second = make_dir(&two, ROOT_INO, "step1");
+    uint64_t a = make_file(&one, first, "shard0"), b = make_file(&two, second, "shard1");
+    uint64_t deeper = make_dir(&two, make_dir(&two, second, "a"), "b");
+    uint64_t c = make_file(&two, deeper, "c");
+    assert_u64(at("step1"), first);
+    assert_u64(at("step1/shard0"), a);
+    assert_u64(at("step1/shard1"), b);
+    assert_u64(at("step1/a/b/c"), c);
+    assert_u64(inode_of(&f, first).attrs.uid, 7);
+    EXPECT_COUNT(joined, 1);
+    EXPECT_COUNT(refused, 0);
+}
+
+/* Each node ends with its own, and the last one takes the directory with it. */
+Test(merge, rmdir_of_a_directory_of_both)
+{
+    uint64_t first = make_dir(&one, ROOT_INO, "step1"), second = make_dir(&two, ROOT_INO, "step1");
+    uint64_t a = make_file(&one, first, "shard0"), b = make_file(&two, second, "shard1");
+    remove_name(&one, a, first, "shard0");
+    remove_name(&one, first, ROOT_INO, "step1");
+    assert_u64(at("step1/shard1"), b);
+    EXPECT_COUNT(refused, 1);
+    remove_name(&two, b, second, "shard1");
+    remove_name(&two, second, ROOT_INO, "step1");
+    assert_u64(at("step1"), 0);
+    EXPECT_COUNT(refused, 1);
+}
+
+Test(merge, a_directory_comes_back_for_what_is_made_in_it)
+{
+    uint64_t first = make_dir(&one, ROOT_INO, "run"), second = make_dir(&two, ROOT_INO, "run");
+    uint64_t below = make_dir(&two, second, "step1");
+    remove_name(&two, below, second, "step1");
+    remove_name(&one, first, ROOT_INO, "run");
+    assert_u64(at("run"), 0);
+    uint64_t file = make_file(&two, make_dir(&two, second, "step2"), "shard");
+    assert_u64(at("run/step2/shard"), file);
+    assert_u64(inode_of(&f, at("run")).attrs.mode, S_IFDIR | 0750);
+    assert_u64(inode_of(&f, at("run")).attrs.uid, 7);
+    EXPECT_COUNT(revived, 1);
+    remove_name(&one, first, ROOT_INO, "run");
+    assert_u64(at("run/step2/shard"), file);
+}
+
+Test(merge, directories_come_back_with_all_above_them)
+{
+    uint64_t a = make_dir(&one, ROOT_INO, "a"), b = make_dir(&one, a, "b"),
+             c = make_dir(&one, b, "c");
+    uint64_t a2 = make_dir(&two, ROOT_INO, "a"), b2 = make_dir(&two, a2, "b");
+    uint64_t c2 = make_dir(&two, b2, "c");
+    remove_name(&one, c, b, "c");
+    remove_name(&one, b, a, "b");
+    remove_name(&one, a, ROOT_INO, "a");
+    uint64_t file = make_file(&two, c2, "file");
+    assert_u64(at("a/b/c/file"), file);
+    EXPECT_COUNT(revived, 3);
+}
+
+/* What has the name by now is the directory. */
+Test(merge, a_directory_that_would_come_back_joins_its_successor)
+{
+    uint64_t first = make_dir(&one, ROOT_INO, "run"), second = make_dir(&two, ROOT_INO, "run");
+    remove_name(&one, first, ROOT_INO, "run");
+    uint64_t again = make_dir(&one, ROOT_INO, "run"), file = make_file(&two, second, "shard");
+    assert_u64(at("run"), again);
+    assert_u64(at("run/shard"), file);
+    EXPECT_COUNT(joined, 2);
+    EXPECT_COUNT(revived, 0);
+}
+
+Test(merge, two_make_one_file)
+{
+    uint64_t first = make_file(&one, ROOT_INO, "latest"),
+             second = make_file(&two, ROOT_INO, "latest");
+    assert_u64(at("latest"), second);
+    write_file(&one, first, 2, 77);
+    assert_u64(at("latest"), second);
+    struct view_inode gone;
+    assert_i64(view_inode(f.view, first, &gone), -ENOENT);
+    remove_name(&one, first, ROOT_INO, "latest");
+    assert_u64(at("latest"), second);
+    EXPECT_COUNT(replaced, 1);
+    EXPECT_COUNT(refused, 2);
+}
+
+Test(merge, the_newest_version_stays)
+{
+    uint64_t file = make_file(&one, ROOT_INO, "a");
+    write_file(&one, file, 3, 30);
+    write_file(&two, file, 3, 31);
+    write_file(&two, file, 2, 20);
+    assert_u64(inode_of(&f, file).attrs.size, 30);
+    EXPECT_COUNT(refused, 2);
+}
+
+Test(merge, a_directory_wins_over_a_file)
+{
+    uint64_t file = make_file(&one, ROOT_INO, "x"), dir = make_dir(&two, ROOT_INO, "x");
+    assert_u64(at("x"), dir);
+    assert_u64(at("x.cairn-1"), file);
+    uint64_t later = make_file(&one, ROOT_INO, "y");
+    (void)make_dir(&two, ROOT_INO, "z");
+    uint64_t beside = make_file(&one, ROOT_INO, "z");
+    assert_u64(at("y"), later);
+    assert_u64(at("z.cairn-1"), beside);
+    EXPECT_COUNT(renamed, 2);
+}
+
+Test(merge, a_long_name_beside_a_directory)
+{
+    char name[NAME_LEN_MAX + 1];
+    memset(name, 'n', NAME_LEN_MAX);
+    name[NAME_LEN_MAX] = '\0';
+    uint64_t dir = make_dir(&two, ROOT_INO, name), file = make_file(&one, ROOT_INO, name);
+    assert_u64(at(name), dir);
+    strcpy(name + NAME_LEN_MAX - 15, ".cairn-1");
+    assert_u64(at(name), file);
+}
+
+Test(merge, rename_onto_what_the_node_did_not_know)
+{
+    uint64_t theirs = make_file(&two, ROOT_INO, "latest"), mine = make_file(&one, ROOT_INO, "tmp");
+    move(&one, mine, 0, ROOT_INO, "tmp", ROOT_INO, "latest");
+    assert_u64(at("latest"), theirs);
+    assert_u64(at("tmp"), mine);
+    EXPECT_COUNT(refused, 1);
+}
+
+Test(merge, rename_over_its_own)
+{
+    uint64_t old = make_file(&one, ROOT_INO, "latest"), new = make_file(&one, ROOT_INO, "tmp");
+    move(&one, new, old, ROOT_INO, "tmp", ROOT_INO, "latest");
+    assert_u64(at("latest"), new);
+    assert_u64(at("tmp"), 0);
+    EXPECT_COUNT(refused, 0);
+}
+
+/* Its place in the directory is the node's to give, unless another name still has it. */
+Test(merge, places_in_a_directory_stay_unique)
+{
+    uint64_t x = make_file(&one, ROOT_INO, "x"), theirs = make_file(&two, ROOT_INO, "y");
+    struct view_entry entry;
+    assert_i64(view_lookup(f.view, ROOT_INO, "x", 1, &entry), 0);
+    (void)merge_op(&one, (struct record){.type = REC_RENAME,
+                                         .ino = x,
+                                         .parent = ROOT_INO,
+                                         .parent2 = ROOT_INO,
+                                         .cookie = entry.cookie,
+                                         NAMED("x"),
+                                         .name2 = "y",
+                                         .name2_len = 1});
+    EXPECT_COUNT(refused, 1);
+    remove_name(&two, theirs, ROOT_INO, "y");
+    uint64_t t = make_file(&one, ROOT_INO, "t");
+    (void)merge_op(&one, (struct record){.type = REC_RENAME,
+                                         .ino = t,
+                                         .ino2 = x,
+                                         .parent = ROOT_INO,
+                                         .parent2 = ROOT_INO,
+                                         .cookie = entry.cookie,
+                                         NAMED("t"),
+                                         .name2 = "y",
+                                         .name2_len = 1});
+    assert_u64(at("x"), x);
+    assert_u64(at("y"), t);
+}
+
+Test(merge, rename_of_a_directory_of_both)
+{
+    uint64_t first = make_dir(&one, ROOT_INO, "step.tmp");
+    uint64_t second = make_dir(&two, ROOT_INO, "step.tmp");
+    move(&one, first, 0, ROOT_INO, "step.tmp", ROOT_INO, "step");
+    uint64_t file = make_file(&two, second, "shard1");
+    assert_u64(at("step/shard1"), file);
+    move(&two, second, 0, ROOT_INO, "step.tmp", ROOT_INO, "other");
+    assert_u64(at("step/shard1"), file);
+    EXPECT_COUNT(refused, 1);
+}
+
+/* Each moves its directory into the other's. */
+Test(merge, no_directory_comes_to_lie_below_itself)
+{
+    uint64_t a = make_dir(&one, ROOT_INO, "a"), b = make_dir(&one, ROOT_INO, "b");
+    uint64_t a2 = make_dir(&two, ROOT_INO, "a"), b2 = make_dir(&two, ROOT_INO, "b");
+    move(&one, a, 0, ROOT_INO, "a", b, "a");
+    move(&two, b2, 0, ROOT_INO, "b", a2, "b");
+    assert_u64(at("b/a"), a);
+    EXPECT_COUNT(refused, 1);
+}
+
+Test(merge, exchange)
+{
+    uint64_t x = make_file(&one, ROOT_INO, "x"), y = make_dir(&one, ROOT_INO, "y");
+    struct record rec = {.type = REC_RENAME,
+                         .flags = RECORD_EXCHANGE,
+                         .ino = x,
+                         .ino2 = y,
+                         .parent = ROOT_INO,
+                         .parent2 = ROOT_INO,
+                         NAMED("x"),
+                         .name2 = "y",
+                         .name2_len = 1};
+    (void)merge_op(&one, rec);
+    assert_u64(at("x"), y);
+    assert_u64(at("y"), x);
+    (void)merge_op(&one, rec);
+    assert_u64(at("x"), y);
+    EXPECT_COUNT(refused, 1);
+}
+
+Test(merge, attributes)
+{
+    uint64_t first = make_dir(&one, ROOT_INO, "d"), second = make_dir(&two, ROOT_INO, "d");
+    (void)merge_op(&two, (struct record){.type = REC_SETATTR,
+                                         .ino = second,
+                                         .mask = ATTR_MODE,
+                                         .attrs = {.mode = S_IFDIR | 0700}});
+    assert_u64(inode_of(&f, first).attrs.mode, S_IFDIR | 0700);
+    (void)merge_op(
+        &two,
+        (struct record){
+            .type = REC_SETXATTR, .ino = second, NAMED("user.a"), .value = "v", .value_len = 1});
+    assert_i64(view_getxattr(f.view, first, "user.a", 6, NULL, 0), 1);
+    (void)merge_op(&one, (struct record){.type = REC_REMOVEXATTR, .ino = first, NAMED("user.a")});
+    (void)merge_op(&two, (struct record){.type = REC_REMOVEXATTR, .ino = second, NAMED("user.a")});
+    assert_i64(view_getxattr(f.view, first, "user.a", 6, NULL, 0), -ENODATA);
+    EXPECT_COUNT(refused, 1);
+}
+
+Test(merge, links)
+{
+    uint64_t file = make_file(&one, ROOT_INO, "a");
+    (void)merge_op(&one,
+                   (struct record){.type = REC_LINK, .ino = file, .parent = ROOT_INO, NAMED("b")});
+    uint64_t theirs = make_file(&two, ROOT_INO, "a");
+    assert_u64(at("a"), theirs);
+    assert_u64(at("b"), file);
+    assert_u64(inode_of(&f, file).nlink, 1);
+}
+
+/* A node with a bug, or a feed that somebody made. */
+Test(merge, records_of_no_node)
+{
+    uint64_t dir = make_dir(&one, ROOT_INO, "d"), file = make_file(&one, dir, "f");
+    char *before = dump(f.view);
+    (void)merge_op(&two, (struct record){.type = REC_MAKE,
+                                         .ino = file,
+                                         .parent = dir,
+                                         .attrs = {.mode = S_IFDIR | 0755},
+                                         NAMED("again")});
+    (void)merge_op(&two, (struct record){.type = REC_VERSION,
+                                         .flags = RECORD_BIRTH,
+                                         .ino = new_ino(&two),
+                                         .version = 1,
+                                         .parent = dir,
+                                         .attrs = {.mode = S_IFDIR | 0755},
+                                         NAMED("no-file")});
+    impossible = 2;
+    EXPECT_COUNT(impossible, impossible);
+    write_file(&two, dir, 2, 5);
+    write_file(&two, ROOT_INO, 2, 5);
+    remove_name(&two, ROOT_INO, dir, "f");
+    (void)make_file(&two, file, "below-a-file");
+    (void)make_file(&two, 4711, "below-nothing");
+    (void)merge_op(&two,
+                   (struct record){.type = REC_LINK, .ino = dir, .parent = ROOT_INO, NAMED("d2")});
+    char *after = dump(f.view);
+    assert_str(before, after);
+    free(before);
+    free(after);
+}
+
+Test(merge, records_that_no_feed_has)
+{
+    struct record rec = {.type = REC_REAP, .ino = 5, .seq = 1};
+    assert_i64(merge_record(merge, 1, &rec), -EUCLEAN);
+}
+
+/* --- random ----------------------------------------------------------------------------------- */
+
+enum { NODES = 3, DIRS = 6, FILES = 6 };
+
+/* What a node knows: its own names alone. Names of directories are those of all, names of files its
+ * own. */
+struct known {
+    struct node node;
+    uint64_t dirs[DIRS];
+    struct {
+        uint64_t ino, version;
+        unsigned dir;
+    } files[FILES];
+};
+
+static char *file_name(const struct known *known, unsigned i, char name[32])
+{
+    (void)snprintf(name, 32, "file%llu-%u", (unsigned long long)known->node.epoch, i);
+    return name;
+}
+
+static char *dir_name(unsigned i, char name[32])
+{
+    (void)snprintf(name, 32, "dir%u", i);
+    return name;
+}
+
+static bool has_files(const struct known *known, unsigned dir)
+{
+    for (unsigned i = 0; i < FILES; i++)
+        if (known->files[i].ino && known->files[i].dir == dir)
+            return true;
+    return false;
+}
+
+static void step_dir(struct known *known, unsigned dir)
+{
+    char name[32];
+    if (!known->dirs[dir])
+        known->dirs[dir] = make_dir(&known->node, ROOT_INO, dir_name(dir, name));
+    else if (!has_files(known, dir)) {
+        remove_name(&known->node, known->dirs[dir], ROOT_INO, dir_name(dir, name));
+        known->dirs[dir] = 0;
+    }
+}
+
+static void step_file(struct known *known, struct seeded *seeded, unsigned i)
+{
+    char name[32];
+    unsigned dir = (unsigned)seeded_below(seeded, DIRS);
+    (void)file_name(known, i, name);
+    if (!known->files[i].ino) {
+        if (!known->dirs[dir])
+            return;
+        known->files[i].dir = dir;
+        known->files[i].version = 1;
+        known->files[i].ino = make_file(&known->node, known->dirs[dir], name);
+        return;
+    }
+    uint64_t in = known->dirs[known->files[i].dir];
+    switch (seeded_below(seeded, 3)) {
+    case 0:
+        remove_name(&known->node, known->files[i].ino, in, name);
+        known->files[i].ino = 0;
+        break;
+    case 1:
+        write_file(&known->node, known->files[i].ino, ++known->files[i].version, i);
+        break;
+    default:
+        if (!known->dirs[dir] || dir == known->files[i].dir)
+            return;
+        move(&known->node, known->files[i].ino, 0, in, name, known->dirs[dir], name);
+        known->files[i].dir = dir;
+    }
+}
+
+static uint64_t file_at(const struct known *known, unsigned i)
+{
+    char dir[32], name[32];
+    uint64_t parent = lookup(&f, ROOT_INO, dir_name(known->files[i].dir, dir));
+    return parent ? lookup(&f, parent, file_name(known, i, name)) : 0;
+}
+
+/* Nodes that share directories, and no file: each file is where its node has it, and no other is
+ * there, whatever became of the directories. */
+Test(merge, files_of_all_nodes_in_common_directories)
+{
+    struct seeded seeded = {test_number("CAIRN_TESTS_SEED", 1)};
+    struct known known[NODES] = {0};
+    uint64_t files = 0;
+    for (unsigned n = 0; n < NODES; n++)
+        known[n].node.epoch = n + 1;
+    for (unsigned step = 0; step < 6000; step++) {
+        struct known *k = &known[seeded_below(&seeded, NODES)];
+        if (seeded_below(&seeded, 4) == 0)
+            step_dir(k, (unsigned)seeded_below(&seeded, DIRS));
+        else
+            step_file(k, &seeded, (unsigned)seeded_below(&seeded, FILES));
+    }
+    for (unsigned n = 0; n < NODES; n++)
+        for (unsigned i = 0; i < FILES; i++) {
+            if (!known[n].files[i].ino)
+                continue;
+            files++;
+            assert_u64(file_at(&known[n], i), known[n].files[i].ino, "node %u file %u", n + 1, i);
+            assert_u64(inode_of(&f, known[n].files[i].ino).version, known[n].files[i].version);
+        }
+    assert_u64(view_state(f.view).files, files);
+    cr_assert_gt(files, 2);
+    cr_assert_gt(merge_counts(merge).joined, 20, "%llu",
+                 (unsigned long long)merge_counts(merge).joined);
+    cr_assert_gt(merge_counts(merge).revived, 5, "%llu",
+                 (unsigned long long)merge_counts(merge).revived);
+}
+
+/* Few names, of all: nothing is as a node has it, but each operation is done or refused, and the
+ * union is whole (teardown). */
+Test(merge, all_names_clash)
+{
+    struct seeded seeded = {test_number("CAIRN_TESTS_SEED", 1) + 1};
+    static const char *const names[] = {"a", "b", "c", "d"};
+    struct node nodes[NODES] = {{.epoch = 1}, {.epoch = 2}, {.epoch = 3}};
+    uint64_t inos[64] = {ROOT_INO};
+    size_t count = 1;
+    for (unsigned step = 0; step < 6000; step++) {
+        struct node *node = &nodes[seeded_below(&seeded, NODES)];
+        uint64_t some = inos[seeded_below(&seeded, count)],
+                 other = inos[seeded_below(&seeded, count)];
+        uint64_t third = inos[seeded_below(&seeded, count)], made = 0;
+        const char *name = names[seeded_below(&seeded, 4)],
+                   *name2 = names[seeded_below(&seeded, 4)];
+        switch (seeded_below(&seeded, 6)) {
+        case 0:
+            made = make_dir(node, some, name);
+            break;
+        case 1:
+            made = make_file(node, some, name);
+            break;
+        case 2:
+            remove_name(node, lookup(&f, some, name) ? lookup(&f, some, name) : other, some, name);
+            break;
+        case 3:
+            move(node, lookup(&f, some, name) ? lookup(&f, some, name) : other,
+                 lookup(&f, third, name2), some, name, third, name2);
+            break;
+        case 4:
+            write_file(node, some, step + 2, step);
+            break;
+        default:
+            (void)merge_op(
+                node, (struct record){.type = REC_LINK, .ino = other, .parent = some, NAMED(name)});
+        }
+        if (made)
+            inos[count < 64 ? count++ : 1 + seeded_below(&seeded, 63)] = made;
+    }
+    cr_assert_gt(merge_counts(merge).refused, 100);
+    cr_assert_gt(merge_counts(merge).renamed, 0);
+}
