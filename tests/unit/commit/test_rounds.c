@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commit/rounds.h"
+
+#include "../expect.h"
+#include "../base/seeded.h"
+
+#define LENGTH 2000
+#define ERROR 50
+#define START 7777 /* in round 3 */
+
+static struct rounds *rounds;
+
+static void setup(void)
+{
+    rounds = rounds_new(LENGTH, ERROR, START);
+}
+
+static void teardown(void)
+{
+    rounds_free(rounds);
+}
+
+TestSuite(rounds, .init = setup, .fini = teardown);
+
+static void expect_choice(uint64_t after, uint64_t least, uint64_t most, struct rounds_span wanted)
+{
+    struct rounds_span span;
+    cr_assert(rounds_choose(rounds, after, least, most, &span));
+    assert_u64(span.lo, wanted.lo);
+    assert_u64(span.hi, wanted.hi);
+    assert_u64(span.number, wanted.number);
+}
+
+static void expect_none(uint64_t after, uint64_t least, uint64_t most)
+{
+    struct rounds_span span;
+    cr_assert(!rounds_choose(rounds, after, least, most, &span));
+}
+
+/* The newest number at round k, noted in the middle of the round behind it. */
+static void pass_round(uint64_t k, uint64_t newest)
+{
+    rounds_pass(rounds, (int64_t)k * LENGTH + LENGTH / 2, newest);
+}
+
+Test(rounds, nothing_is_numbered_around_an_instant)
+{
+    assert_i64(rounds_hold_until(rounds, 8000 - ERROR - 1), 0);
+    assert_i64(rounds_hold_until(rounds, 8000 - ERROR), 8000 + ERROR);
+    assert_i64(rounds_hold_until(rounds, 8000), 8000 + ERROR);
+    assert_i64(rounds_hold_until(rounds, 8000 + ERROR - 1), 8000 + ERROR);
+    assert_i64(rounds_hold_until(rounds, 8000 + ERROR), 0);
+    assert_i64(rounds_hold_until(rounds, 9000), 0);
+}
+
+Test(rounds, a_clock_without_error_never_waits)
+{
+    struct rounds *exact = rounds_new(LENGTH, 0, START);
+    for (int64_t now = 7990; now < 8010; now++)
+        assert_i64(rounds_hold_until(exact, now), 0);
+    rounds_free(exact);
+}
+
+/* When its window begins, all is numbered that can come before it. */
+Test(rounds, a_round_passes_with_its_window)
+{
+    rounds_pass(rounds, 8000 - ERROR - 1, 10);
+    expect_none(0, 0, UINT64_MAX);
+    rounds_pass(rounds, 8000 - ERROR, 11);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){4, 4, 11});
+    rounds_pass(rounds, 8000 + ERROR, 12);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){4, 4, 11});
+}
+
+/* A daemon before may have given numbers in it. */
+Test(rounds, the_round_of_the_start_is_not_noted)
+{
+    rounds_pass(rounds, START, 10);
+    rounds_pass(rounds, START + 100, 11);
+    expect_none(0, 0, UINT64_MAX);
+    pass_round(4, 12);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){4, 4, 12});
+}
+
+Test(rounds, without_operations_one_number_spans_rounds)
+{
+    pass_round(6, 10);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){4, 6, 10});
+    pass_round(9, 10);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){4, 9, 10});
+    pass_round(10, 11);
+    expect_choice(4, 11, UINT64_MAX, (struct rounds_span){10, 10, 11});
+    expect_choice(5, 0, 10, (struct rounds_span){6, 9, 10});
+}
+
+Test(rounds, the_most_trailing_zeros_are_chosen)
+{
+    for (uint64_t k = 4; k <= 15; k++)
+        pass_round(k, k);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){8, 8, 8});
+    expect_choice(0, 0, 7, (struct rounds_span){4, 4, 4});
+    expect_choice(8, 0, UINT64_MAX, (struct rounds_span){12, 12, 12});
+    expect_choice(12, 0, UINT64_MAX, (struct rounds_span){14, 14, 14});
+    expect_choice(14, 0, UINT64_MAX, (struct rounds_span){15, 15, 15});
+    expect_choice(8, 13, 13, (struct rounds_span){13, 13, 13});
+    pass_round(16, 16);
+    pass_round(24, 17);
+    expect_choice(16, 0, UINT64_MAX, (struct rounds_span){17, 24, 17});
+}
+
+Test(rounds, of_equals_the_latest)
+{
+    for (uint64_t k = 4; k <= 7; k++)
+        pass_round(k, k);
+    expect_choice(4, 0, UINT64_MAX, (struct rounds_span){6, 6, 6});
+    pass_round(10, 8);
+    expect_choice(4, 0, 7, (struct rounds_span){6, 6, 6});
+    expect_choice(8, 0, UINT64_MAX, (struct rounds_span){9, 10, 8});
+}
+
+Test(rounds, what_was_published_is_forgotten)
+{
+    pass_round(9, 10);
+    pass_round(10, 11);
+    rounds_forget(rounds, 8);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){10, 10, 11});
+    expect_choice(0, 10, 10, (struct rounds_span){9, 9, 10});
+    rounds_forget(rounds, 10);
+    expect_none(0, 0, UINT64_MAX);
+    pass_round(10, 12);
+    expect_none(0, 0, UINT64_MAX);
+}
+
+/* A node that cannot publish for long keeps the rounds that all would choose. */
+Test(rounds, room_is_for_those_that_are_chosen)
+{
+    for (uint64_t k = 4; k <= 1000; k++)
+        pass_round(k, k);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){512, 512, 512});
+    expect_choice(512, 0, UINT64_MAX, (struct rounds_span){768, 768, 768});
+    expect_choice(768, 0, UINT64_MAX, (struct rounds_span){896, 896, 896});
+    expect_choice(0, 0, 511, (struct rounds_span){256, 256, 256});
+}
+
+/* Three nodes that publish at times of their own, at most 5 rounds apart, all choose each multiple
+ * of 8. */
+Test(rounds, a_common_round_comes)
+{
+    enum { NODES = 3, APART = 5, COMMON = 8, ROUNDS = 4000 };
+    static bool published[NODES][ROUNDS + 1];
+    struct seeded seeded = {31};
+    for (unsigned n = 0; n < NODES; n++) {
+        struct rounds *of_node = rounds_new(LENGTH, ERROR, 0);
+        struct rounds_span span = {0};
+        uint64_t number = 1, next = 1;
+        for (uint64_t k = 1; k <= ROUNDS; k++) {
+            number += seeded_below(&seeded, 2);
+            rounds_pass(of_node, (int64_t)k * LENGTH, number);
+            if (k < next || !rounds_choose(of_node, span.hi, 0, number, &span))
+                continue;
+            for (uint64_t i = span.lo; i <= span.hi; i++)
+                published[n][i] = true;
+            rounds_forget(of_node, span.hi);
+            next = k + 1 + seeded_below(&seeded, APART);
+        }
+        rounds_free(of_node);
+    }
+    for (uint64_t k = COMMON; k + APART <= ROUNDS; k += COMMON)
+        for (unsigned n = 0; n < NODES; n++)
+            cr_assert(published[n][k], "node %u, round %llu", n, (unsigned long long)k);
+}
