@@ -47,6 +47,17 @@ CAIRN_MUST_CHECK int superblock_read(const char *path, struct superblock *ret);
  * chunk. */
 CAIRN_MUST_CHECK int local_allow_encodings(struct local *local, uint64_t incompat);
 
+/* --- chunk_name.c ----------------------------------------------------------------------------- */
+
+/* The name of a chunk of this store with these raw bytes. Where several nodes write the prefix, it
+ * carries the number of the store: equal chunks of two nodes have two names, so that each node
+ * accounts for its own. */
+struct chunk_name local_chunk_name(const struct local *local, const struct iovec *iov,
+                                   size_t iov_count);
+/* Are the bytes those of the chunk, of whichever node it is? */
+CAIRN_MUST_CHECK bool local_is_chunk(const struct local *local, const struct chunk_name *name,
+                                     const void *raw, size_t len);
+
 /* --- new_view.c ------------------------------------------------------------------------------- */
 
 /* Removes STORE/view, which need not be there. */

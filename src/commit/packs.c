@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/process.h"
-#include "codec/hash.h"
 #include "commit/horizon_internal.h"
 #include "commit/packs_internal.h"
 #include "commit/read_internal.h"
@@ -326,7 +325,7 @@ const void *packs_encode(struct packs *packs, const struct chunk_name *name, con
 
 void packs_add(struct packs *packs, struct packs_chunk *chunk, void *scratch)
 {
-    chunk->name = hash_chunk(&packs->local->sb.key, chunk->iov, chunk->iov_count);
+    chunk->name = local_chunk_name(packs->local, chunk->iov, chunk->iov_count);
     chunk->pinned = 0;
     if (packs_pin_stored(packs, &chunk->name, &chunk->pinned) ||
         !claim_fresh(packs, &chunk->name)) {

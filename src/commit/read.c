@@ -7,7 +7,6 @@
 #include "base/hex.h"
 #include "base/pool.h"
 #include "codec/encode.h"
-#include "codec/hash.h"
 #include "commit/packs_internal.h"
 #include "commit/read_internal.h"
 #include "view/view.h"
@@ -115,9 +114,7 @@ int packs_read_at(struct packs *packs, const struct chunk_entry *entry, void *bu
     TRY(tier->ops->get_range(tier, object, entry->offset, stored, entry->stored_len));
     TRY(decode_chunk(packs, entry, stored, buf));
     packs_touch(packs, entry->pack);
-    struct iovec iov = {buf, entry->raw_len};
-    struct chunk_name actual = hash_chunk(&packs->local->sb.key, &iov, 1);
-    return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
+    return local_is_chunk(packs->local, &entry->name, buf, entry->raw_len) ? 0 : -EBADMSG;
 }
 
 int packs_read_chunk(struct packs *packs, const struct chunk_name *name, void *buf,

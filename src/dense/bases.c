@@ -399,9 +399,7 @@ int bases_decode(const struct bases *bases, const struct chunk_entry *entry, con
         r = chunk_decode_entry(entry, stored, of_refs, raw);
     if (r < 0)
         return r;
-    struct iovec iov = {raw, entry->raw_len};
-    struct chunk_name actual = hash_chunk(&bases->store->local.sb.key, &iov, 1);
-    return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
+    return local_is_chunk(&bases->store->local, &entry->name, raw, entry->raw_len) ? 0 : -EBADMSG;
 }
 
 bool bases_find_loss(const struct bases *bases, const struct chunk_entry *entry,

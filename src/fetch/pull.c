@@ -21,11 +21,9 @@ struct opened {
 
 static int verify_raw(struct pull *pull, const struct chunk_entry *entry, const uint8_t *stored)
 {
-    struct iovec iov = {(void *)(uintptr_t)stored, entry->raw_len};
     if (entry->stored_len != entry->raw_len)
         return -EUCLEAN;
-    struct chunk_name actual = hash_chunk(&pull->store->local.sb.key, &iov, 1);
-    return chunk_name_equal(&actual, &entry->name) ? 0 : -EBADMSG;
+    return local_is_chunk(&pull->store->local, &entry->name, stored, entry->raw_len) ? 0 : -EBADMSG;
 }
 
 /* Decodes a chunk beside what was stored, or where that is. */

@@ -22,9 +22,7 @@ struct rescue {
 
 static bool is_it(const struct rescue *rs)
 {
-    struct iovec iov = {rs->raw, rs->entry->raw_len};
-    struct chunk_name name = hash_chunk(&rs->store->local.sb.key, &iov, 1);
-    return chunk_name_equal(&name, &rs->entry->name);
+    return local_is_chunk(&rs->store->local, &rs->entry->name, rs->raw, rs->entry->raw_len);
 }
 
 /* --- from the stage --------------------------------------------------------------------------- */

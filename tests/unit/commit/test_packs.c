@@ -63,6 +63,31 @@ Test(commit_packs, a_chunk_is_found_and_read_once_its_pack_is_written)
     cr_expect_gt(packs_new_bytes(o.packs), LEN);
 }
 
+/* Equal bytes of two nodes of a prefix are two chunks, and each node can read both. */
+Test(commit_packs, names_of_chunks_carry_the_node)
+{
+    static uint8_t scratch[PACKS_SCRATCH_LEN], read[CHUNK_SIZE_MAX];
+    struct iovec iov = {bytes[0], LEN};
+    struct packs_chunk alone = {.iov = &iov, .iov_count = 1, .length = LEN}, first, second;
+    second = first = alone;
+    uint32_t len;
+    packs_add(o.packs, &alone, scratch);
+    o.local.sb.incompat |= SUPERBLOCK_INCOMPAT_NODES;
+    packs_add(o.packs, &first, scratch);
+    o.local.sb.node = NODE_MAX;
+    packs_add(o.packs, &second, scratch);
+    assert_i64(packs_finish(o.packs), 0);
+    cr_expect(chunk_name_equal(&alone.name, &first.name), "node 0, which was alone at first");
+    cr_expect(!chunk_name_equal(&first.name, &second.name));
+    expect_i64(memcmp(first.name.bytes + 3, second.name.bytes + 3, 21), 0);
+    o.local.sb.node = 5;
+    assert_i64(packs_read_chunk(o.packs, &first.name, read, &len), 0);
+    assert_i64(packs_read_chunk(o.packs, &second.name, read, &len), 0);
+    expect_i64(memcmp(read, bytes[0], LEN), 0);
+    o.local.sb.incompat = 0;
+    expect_i64(packs_read_chunk(o.packs, &second.name, read, &len), -EBADMSG);
+}
+
 Test(commit_packs, a_chunk_lies_in_one_pack_however_often_it_is_added)
 {
     uint64_t pack = put(0), bytes_before = packs_new_bytes(o.packs);
