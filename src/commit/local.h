@@ -47,7 +47,8 @@ CAIRN_MUST_CHECK int superblock_read(const char *path, struct superblock *ret);
  * chunk. */
 CAIRN_MUST_CHECK int local_allow_encodings(struct local *local, uint64_t incompat);
 
-/* --- chunk_name.c ----------------------------------------------------------------------------- */
+/* --- node.c: what carries the number of the store among the nodes of its prefix ----------------
+ */
 
 /* The name of a chunk of this store with these raw bytes. Where several nodes write the prefix, it
  * carries the number of the store: equal chunks of two nodes have two names, so that each node
@@ -57,6 +58,9 @@ struct chunk_name local_chunk_name(const struct local *local, const struct iovec
 /* Are the bytes those of the chunk, of whichever node it is? */
 CAIRN_MUST_CHECK bool local_is_chunk(const struct local *local, const struct chunk_name *name,
                                      const void *raw, size_t len);
+/* The version of a file that follows `version`. Where several nodes write the prefix, it says in
+ * its lower 24 bits whose content it is: versions of two nodes are never the same. */
+uint64_t local_next_version(const struct local *local, uint64_t version);
 
 /* --- new_view.c ------------------------------------------------------------------------------- */
 

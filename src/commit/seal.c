@@ -9,11 +9,11 @@
 #include "commit/local.h"
 #include "stage/requests.h"
 
+/* `rec` has its version. */
 static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft,
                         const struct ns_birth *birth, struct record *rec)
 {
     rec->ino = inode->ino;
-    rec->version = inode->version + 1;
     rec->keep = draft->keep;
     rec->attrs = inode->attrs;
     rec->attrs.size = draft->size;
@@ -81,8 +81,8 @@ static void seal_roomy_locked(struct history *history, const struct ns_inode *in
     struct record *seal = group->recs.at;
     struct stage_draft draft;
     history_stamp_locked(history, seal);
-    if (!stage_seal(history->local->stage, inode->ino, inode->version + 1, seal->seq, is_born,
-                    &draft))
+    seal->version = local_next_version(history->local, inode->version);
+    if (!stage_seal(history->local->stage, inode->ino, seal->version, seal->seq, is_born, &draft))
         return;
     seal_record(inode, &draft, is_born ? &birth : NULL, seal);
     for (size_t i = 1; i < group->recs.count; i++)

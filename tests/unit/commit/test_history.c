@@ -101,6 +101,38 @@ Test(commit_history, a_file_becomes_history_with_its_seal)
     expect_u64(history_newest(o.history), newest, "there is no draft any more");
 }
 
+static uint64_t version_of(uint64_t ino)
+{
+    struct ns_inode inode;
+    assert_i64(ns_hold(o.local.ns, ino, &inode), 0);
+    ns_drop(o.local.ns, ino);
+    return inode.version;
+}
+
+/* The store was alone at first, and has become one of several nodes; then it is another one's
+ * version that is followed. */
+Test(commit_history, versions_carry_the_node)
+{
+    make_file(10);
+    for (unsigned i = 0; i < 3; i++) {
+        write_file(10);
+        seal(10);
+    }
+    expect_u64(version_of(10), 3);
+    o.local.sb.incompat |= SUPERBLOCK_INCOMPAT_NODES;
+    write_file(10);
+    seal(10);
+    expect_u64(version_of(10), 1 << 24);
+    o.local.sb.node = NODE_MAX;
+    write_file(10);
+    seal(10);
+    expect_u64(version_of(10), 2 << 24 | NODE_MAX);
+    o.local.sb.node = 7;
+    write_file(10);
+    seal(10);
+    expect_u64(version_of(10), 3 << 24 | 7);
+}
+
 /* Two files in one thread, one after the other; the seal of the first may wait, and the second is
  * sealed at once. */
 static void *race(void *arg)
