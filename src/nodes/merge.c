@@ -44,11 +44,12 @@ struct merge_counts merge_counts(const struct merge *m)
 /* --- what is applied -------------------------------------------------------------------------- */
 
 static int no_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                    void *fn_arg, void *arg)
+                    void *fn_arg, bool *ret_was_made, void *arg)
 {
     (void)pack;
     (void)fn;
     (void)fn_arg;
+    (void)ret_was_made;
     (void)arg;
     return -ENOENT;
 }
