@@ -10,9 +10,9 @@
 #include "format/superblock.h"
 
 static const uint16_t sample_types[] = {
-    REC_SEAL,     REC_MAKE,        REC_LINK,  REC_UNLINK,  REC_RENAME, REC_SETATTR,
-    REC_SETXATTR, REC_REMOVEXATTR, REC_REAP,  REC_EXTENTS, REC_PACK,   REC_DROP,
-    REC_VERSION, REC_STAND_IN,  REC_NASCENT,     REC_ERASE, REC_LAYER,   REC_RANGE,  REC_PIECE};
+    REC_SEAL,        REC_MAKE,  REC_LINK,    REC_UNLINK, REC_RENAME, REC_SETATTR, REC_SETXATTR,
+    REC_REMOVEXATTR, REC_REAP,  REC_EXTENTS, REC_PACK,   REC_DROP,   REC_VERSION, REC_STAND_IN,
+    REC_NASCENT,     REC_ERASE, REC_LAYER,   REC_RANGE,  REC_PIECE};
 
 /* Every field is filled; the type says which of them count. */
 struct record sample_record(uint16_t type);
