@@ -53,7 +53,8 @@ def simulate(report, seed):
     def run(name, chosen):
         figures = simulation.run(dataclasses.replace(chosen, seed=seed))
         print(figures_of.row(name, figures))
-        report(f"nodes-{name.replace(', ', '-').replace(' ', '-')}", {key: value if value == value else None for key, value in figures.items()})
+        name = "nodes-" + name.replace(", ", "-").replace(" ", "-")
+        report(name, {key: value if value == value else None for key, value in figures.items()})
         return figures
 
     return run
