@@ -27,6 +27,9 @@ PLACES = {
     "head": ("head-encodings.bin", 0),
     "run header": ("run.bin", 0),
     "run trailer": ("run.bin", -64),
+    "writer entry": ("writer-entry.bin", 0),
+    "ended epoch": ("ended.bin", 0),
+    "feed": ("feed.bin", 0),
 }
 
 

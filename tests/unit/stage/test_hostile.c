@@ -136,7 +136,7 @@ Test(stage_hostile, slabs)
     expect_u64(outcome.usable, 0, "a damaged record is an error");
     outcome = damage("slabs", 20, SLAB_STRIDE + SLAB_PAYLOAD_OFFSET, MIB);
     expect_u64(outcome.usable, outcome.tried, "a payload is not looked at");
-    (void)damage("slabs", 20, 0, 20 * MIB);
+    (void)damage("slabs", 20, 0, 19ull * SLAB_STRIDE); /* of the slabs that 20 MiB are */
 }
 
 /* --- records that a user wrote ---------------------------------------------------------------- */
