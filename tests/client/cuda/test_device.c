@@ -352,8 +352,9 @@ static void errors_that_stay_end_all_calls(void)
     struct device_event *event = NULL;
     standin_fail("execute", 4, DRIVER_ILLEGAL_ADDRESS);
     gpu_fill(&gpu, 1);
+    expect_ok(device_after_producer(lane.device, (uintptr_t)gpu.stream));
     expect_ok(device_copy(lane.device, lane.ring, gpu.memory, PIECE, &event));
-    (void)cuStreamSynchronize(gpu.stream);
+    (void)device_order_behind(lane.device, (uintptr_t)gpu.stream);
     for (int i = 0; i < 4 && cuStreamSynchronize(gpu.stream) == 0; i++)
         gpu_fill(&gpu, 2);
     int r;
@@ -396,6 +397,7 @@ static void nothing_works_after_fork(void)
     int status = 1;
     (void)waitpid(child, &status, 0);
     expect(status == 0, "the child failed");
+    expect_ok(device_after_producer(lane.device, (uintptr_t)gpu.stream));
     lane_copy(&lane, &gpu);
     expect_ok(wait_and_free(lane.events, STATE / PIECE));
     finish_with(&lane, &gpu);
