@@ -42,10 +42,12 @@ FOUND_BY = {
 
 
 def outcome(directory, file, chosen):
-    """pytest's exit code for one test on a build: 0 passed, 1 failed."""
+    """pytest's exit code for one test on a build: 0 passed, 1 failed. A test that hangs or whose process aborts has failed."""
     path = os.path.join(planted.SOURCE, "tests", file)
     done = planted.run(sys.executable, "-m", "pytest", path, "-p", "no:cacheprovider", "-q", "--build", directory, "-k", chosen,
                        timeout=1200)
+    if "Fatal Python error" in done.stdout + done.stderr:
+        return 1
     assert " passed" in done.stdout or " failed" in done.stdout, done.stdout + done.stderr
     return done.returncode
 
