@@ -29,9 +29,10 @@ struct twin_chunk {
 /* Bytes of the caller that twin_encode() works with. */
 #define TWIN_SCRATCH_LEN (CHUNK_SIZE_MAX / 2)
 
-/* Encodes into `dst`, of which `limit` bytes may be used. Elements that are not rounded to what the
- * image has cost 6 bytes more, and what no part covers is stored beside. Returns the stored length;
- * 0: it would be more than `limit`. Never writes past it. The result is the same at all levels. */
+/* Encodes into `dst`, of which `limit` bytes may be used. Elements that do not round to their
+ * element of the image cost 6 bytes more; bytes that no part covers are stored beside. Returns the
+ * stored length; 0: it would be more than `limit`. Never writes past it. The result is the same at
+ * all levels. */
 size_t twin_encode(enum cpu_level level, const struct twin_chunk *chunk, void *scratch, void *dst,
                    size_t limit);
 

@@ -27,7 +27,7 @@ enum head_writer_state {
     HEAD_WRITER_ENDED = 2, /* it is, and content of it is named */
 };
 
-/* What a head of several nodes has of the operations of one writer. */
+/* The operations of one writer that a head of several nodes has. */
 struct head_writer {
     uint64_t epoch;
     uint32_t node; /* see struct writer_entry */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Small objects of a remote's prefix: what it is, who writes to it, and which writers ended. Pure
- * functions; any thread. Each decoder returns -EUCLEAN (another object, or impossible fields),
+/* Small objects of a remote's prefix: its marker, its lease, its writers, and epochs that ended.
+ * Pure functions; any thread. Each decoder returns -EUCLEAN (another object, or impossible fields),
  * -EBADMSG (damaged), or -EPROTONOSUPPORT (a newer version, or a feature that is not known; the
  * cause says which). */
 #pragma once
@@ -19,7 +19,8 @@
 /* Rounds, of several nodes: the instants that feeds and the cuts of heads speak of. */
 #define ROUND_MAX ((1ull << 40) - 1)
 
-/* "cairn": what a prefix is; put_new() once by the first store. */
+/* "cairn", the marker of a prefix: its history, key and features. put_new() once by the first
+ * store. */
 struct prefix_info {
     uint32_t version;
     uint64_t incompat, ro_compat, compat; /* as in the superblock */

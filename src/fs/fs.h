@@ -185,7 +185,7 @@ CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_o
 /* A handle that a daemon that died took, and did not tell of. -ENOENT: its inode is gone. */
 CAIRN_MUST_CHECK int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret);
 /* A new regular file: part of history with its first seal. `new->name` NULL: it has none
- * (O_TMPFILE) until fs_link() gives it one, and ends as what has lost its last name does. */
+ * (O_TMPFILE) until fs_link() gives it one, and ends like a file that lost its last name. */
 CAIRN_MUST_CHECK int fs_create(struct fs *fs, const struct fs_new_inode *new, int flags,
                                struct stat *ret_stat, struct fs_opened *ret);
 /* 0; only if `may_wait` also -EAGAIN: then it is open still, since there is no room to say that
@@ -223,7 +223,7 @@ struct fs_write {
     uint32_t slab; /* as in struct stage_write */
     const void *data;
 };
-/* `caller`: NULL for what was stored through a map, which takes no privileges away. */
+/* `caller`: NULL for bytes stored through a map, which take no privileges away. */
 CAIRN_MUST_CHECK int fs_write(struct fs *fs, const struct fs_write *w,
                               const struct fs_caller *caller);
 

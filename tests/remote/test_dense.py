@@ -71,7 +71,7 @@ def test_what_others_are_stored_by_is_deleted(job):
     job.remove(1)
     job.remove(2)
     job.node.wait_remote()
-    time.sleep(1.5)
+    time.sleep(1.5)  # past the grace, whose end no event tells
     for _ in range(3):
         save_some(job, 1, parts=["model"])
         assert job.node.cairn("gc", job.node.mnt).returncode == 0
@@ -89,7 +89,7 @@ def test_weights_alone_are_chains(job, report):
         job.remove(number)
     job.write("last", rig.seeded_bytes(1, rig.MIB))
     job.node.wait_remote()
-    time.sleep(1.5)
+    time.sleep(1.5)  # past the grace, whose end no event tells
     assert job.node.cairn("gc", job.node.mnt).returncode == 0
     status = job.node.remote_status()
     report("held", {"ratio": status["pack_bytes"] / status["logical_bytes"]})

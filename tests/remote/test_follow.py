@@ -261,7 +261,7 @@ def test_writes_nothing(on_remote, remote):
             assert bool(errors) == remounted and all("follows another writer" in error["cause"] for error in errors), errors
         assert rig.read_file(path) == b"x" * 100_000
         assert os.getxattr(path, "user.cairn.level") == b"remote"
-        time.sleep(2.5)
+        time.sleep(2.5)  # time in which a follower must write nothing there
     assert remote.names() == before
 
 
