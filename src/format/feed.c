@@ -26,7 +26,9 @@
  *      184    8  bytes of packs
  *      192    8  length of the records
  *      200    4  number of records
- *      204   52  zero
+ *      204    4  zero
+ *      208    8  number of the node's own head that has these runs
+ *      216   40  zero
  *      256       runs, 72 bytes each: run_list.c
  *                records
  *                4  zero
@@ -42,7 +44,7 @@ static const uint8_t feed_magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'E', 'D'};
 
 #define RUNS_AT 256u
 #define TAIL_LEN 8u
-#define FIELDS_END 204u
+#define FIELDS_END 216u
 
 /* --- name ------------------------------------------------------------------------------------- */
 
@@ -100,6 +102,7 @@ static bool type_is_fed(uint16_t type)
     case REC_SETATTR:
     case REC_SETXATTR:
     case REC_REMOVEXATTR:
+    case REC_REAP:
         return true;
     default:
         return false;
@@ -158,6 +161,7 @@ static void encode_fixed(const struct feed *feed, uint8_t *p)
     put_le64(p + 184, feed->pack_bytes);
     put_le64(p + 192, feed->records_len);
     put_le32(p + 200, feed->record_count);
+    put_le64(p + 208, feed->head);
 }
 
 void feed_encode(const struct feed *feed, void *buf)
@@ -195,7 +199,8 @@ static void decode_fixed(const uint8_t *p, struct feed *feed)
                           .packs = get_le64(p + 176),
                           .pack_bytes = get_le64(p + 184),
                           .records_len = get_le64(p + 192),
-                          .record_count = get_le32(p + 200)};
+                          .record_count = get_le32(p + 200),
+                          .head = get_le64(p + 208)};
     memcpy(feed->history, p + 16, sizeof feed->history);
     memcpy(feed->previous, p + 88, sizeof feed->previous);
 }
@@ -210,7 +215,7 @@ int feed_decode(const void *buf, size_t len, struct feed *ret_feed)
     struct feed feed;
     decode_fixed(p, &feed);
     if (feed.run_count > RUN_LIST_MAX || feed.records_len > len || len != feed_encoded_len(&feed) ||
-        !bytes_are_zero(p + FIELDS_END, RUNS_AT - FIELDS_END) ||
+        !bytes_are_zero(p + 204, 4) || !bytes_are_zero(p + FIELDS_END, RUNS_AT - FIELDS_END) ||
         !bytes_are_zero(p + len - TAIL_LEN, 4))
         return -EUCLEAN;
     run_list_decode(p + RUNS_AT, feed.run_count, feed.history, feed.runs);

@@ -36,8 +36,9 @@ struct feed {
     struct feed_clock clock;
     uint64_t max_ino, max_id;                         /* largest numbers given out so far */
     uint64_t chunks, stored_bytes, packs, pack_bytes; /* of all its content */
+    uint64_t head; /* number of the node's own head that names these runs; 0: none yet */
     uint32_t run_count;
-    struct run_info runs[RUN_LIST_MAX]; /* rows of its content, oldest first */
+    struct run_info runs[RUN_LIST_MAX]; /* all rows of the node, oldest first: names, too */
     uint32_t record_count;
     const uint8_t *records; /* encoded one after the other; after decoding, in the buffer */
     size_t records_len;

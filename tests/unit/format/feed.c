@@ -40,6 +40,7 @@ static void expect_same_feed(const struct feed *a, const struct feed *b)
     assert_u64(a->stored_bytes, b->stored_bytes);
     assert_u64(a->packs, b->packs);
     assert_u64(a->pack_bytes, b->pack_bytes);
+    assert_u64(a->head, b->head);
     assert_u64(a->run_count, b->run_count);
     for (uint32_t i = 0; i < a->run_count; i++) {
         assert_u64(a->runs[i].id, b->runs[i].id);
@@ -163,8 +164,8 @@ Test(feed, records_are_checked)
     assert_i64(decode_with_record(REC_VERSION, feed.to), 0);
     assert_i64(decode_with_record(REC_VERSION, feed.from), -EUCLEAN, "of the feed before");
     assert_i64(decode_with_record(REC_VERSION, feed.to + 1), -EUCLEAN);
-    static const uint16_t others[] = {REC_SEAL,     REC_REAP, REC_EXTENTS, REC_PACK,
-                                      REC_STAND_IN, REC_DROP, REC_NASCENT, REC_PIECE};
+    static const uint16_t others[] = {REC_SEAL, REC_EXTENTS, REC_PACK, REC_STAND_IN,
+                                      REC_DROP, REC_NASCENT, REC_PIECE};
     for (size_t i = 0; i < ARRAY_LEN(others); i++)
         assert_i64(decode_with_record(others[i], feed.to), -EUCLEAN, "%s",
                    record_type_name(others[i]));

@@ -241,8 +241,9 @@ struct ended sample_ended(void)
     return ended;
 }
 
-static const uint16_t fed_types[] = {REC_MAKE,   REC_VERSION, REC_LINK,     REC_RENAME,
-                                     REC_UNLINK, REC_SETATTR, REC_SETXATTR, REC_REMOVEXATTR};
+static const uint16_t fed_types[] = {REC_MAKE,     REC_VERSION,     REC_LINK,
+                                     REC_RENAME,   REC_UNLINK,      REC_SETATTR,
+                                     REC_SETXATTR, REC_REMOVEXATTR, REC_REAP};
 
 static void add_records(struct feed *feed, uint8_t *room)
 {
@@ -274,6 +275,7 @@ struct feed sample_feed(uint32_t runs, void *room)
                         .stored_bytes = 1004,
                         .packs = 1005,
                         .pack_bytes = 1006,
+                        .head = 1007,
                         .run_count = runs};
     fill(feed.history, sizeof feed.history, 0xc0);
     fill(feed.previous, sizeof feed.previous, 0x20);
