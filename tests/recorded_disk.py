@@ -3,7 +3,8 @@
 
 A filesystem lies on a loop device, the loop device on the file of a small FUSE daemon, which keeps every request. Afterwards
 image() makes the disk as a power cut just before any request may leave it: all that was flushed by then, and of the rest any part,
-in any order, each write whole or torn at 512 bytes. Nothing stands still for a cut: which requests it lies between is chosen later.
+in any order, each write whole or torn at 512 bytes, but for the blocks of XFS's metadata (units()). Nothing stands still for a cut:
+which requests it lies between is chosen later.
 
 The images lie on XFS with reflinks (as in powercut.py), so that each costs what it differs by.
 """
@@ -21,6 +22,7 @@ import rig
 REQUEST = numpy.dtype([("time_ns", "<u8"), ("offset", "<u8"), ("length", "<u8"), ("data_at", "<u8"), ("kind", "<u8")])
 WRITE, ZERO, FLUSH = 1, 2, 3
 SECTOR = 512
+XFS_BLOCK, XFS_HEADER = 4096, 128
 HOWS = ("none", "all", "some", "torn")  # of what was not flushed
 FORMATS = {"ext4": ("-E", "nodiscard,lazy_itable_init=0"), "xfs": ("-K",)}
 
@@ -47,6 +49,7 @@ class RecordedDisk(powercut.Images):
             rig.poll(lambda: os.path.exists(file), 10, "the recorded disk")
             self.device = rig.poll(lambda: free_loop_device(file), 10, "a loop device")
             rig.run("mkfs." + kind, "-q", *FORMATS[kind], self.device)
+            self.xfs_uuid = xfs_uuid_of(self.device) if kind == "xfs" else None
             self.inner = self.mount(self.device, "inner", extra)
             self.flushed = os.path.join(self.outer.mountpoint, "flushed.img")
             with open(self.flushed, "xb") as image:
@@ -132,10 +135,24 @@ class RecordedDisk(powercut.Images):
         if share == 1:
             os.pwrite(image.fileno(), data, at)
             return 0
-        for sector in range(0, length, SECTOR):
+        for begin, end in self.units(at, data):
             if rng.random() < share:
-                os.pwrite(image.fileno(), data[sector : sector + SECTOR], at + sector)
+                os.pwrite(image.fileno(), data[begin:end], at + begin)
         return 1
+
+    def units(self, at, data):
+        """The parts of a write of which none is torn: sectors, and whole blocks of XFS's metadata."""
+        begin = 0
+        while begin < len(data):
+            end = begin + (XFS_BLOCK if self.is_xfs_block(at + begin, data[begin : begin + XFS_BLOCK]) else SECTOR)
+            yield begin, end
+            begin = end
+
+    def is_xfs_block(self, at, block):
+        # XFS replays nothing into a block whose header, in its first sector, is newer. So it cannot mend one that is torn behind that, and
+        # refuses to mount (EFSBADCRC): such a cut says nothing of what lies on XFS. Its log and its inodes are torn like all else.
+        is_whole = at % XFS_BLOCK == 0 and len(block) == XFS_BLOCK
+        return self.xfs_uuid is not None and is_whole and self.xfs_uuid in block[:XFS_HEADER]
 
     def forget(self):
         """What was flushed by the last cut needs no memory any more."""
@@ -150,6 +167,12 @@ def free_loop_device(file):
     """None: another process took the free one at the same time."""
     command = ["losetup", "--direct-io=on", "--sector-size", str(SECTOR), "--find", "--show", file]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def xfs_uuid_of(device):
+    """What the header of each block of its metadata has."""
+    with open(device, "rb") as file:
+        return file.read(48)[32:]
 
 
 def share_of(how, rng):

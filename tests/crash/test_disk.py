@@ -64,6 +64,25 @@ def test_only_what_was_flushed_is_sure(new_disk, rng):
     assert any(any(write) and not all(write) for writes in sectors["torn"] for write in writes)
 
 
+def test_xfs_mounts_after_each_torn_cut(new_disk, rng, full):
+    """200 cuts (16 by default) while its metadata is written: it recovers, with every name that was synced."""
+    disk = new_disk(kind="xfs")
+    for number in range(3000):
+        directory = os.path.join(disk.inner.mountpoint, f"directory-{number % 12}")
+        os.makedirs(directory, exist_ok=True)
+        rig.write_file(os.path.join(directory, f"name-{rng.getrandbits(40)}"), b"")
+    rig.run("sync", "--file-system", disk.inner.mountpoint)
+    names, first = judge.snapshot(disk.inner.mountpoint), disk.count()
+    disk.open.pop().close()  # writes it, with one flush at the end
+    last = disk.count()
+    assert max(disk.at_stake(disk.requests())[first:]) > 10, "too little metadata is ever at stake"
+    for at in sorted((25 if full else 2) * disk.moments(rng, first, last, 8)):
+        path, what = disk.image(at, "torn", rng)
+        print(what, flush=True)
+        with disk.cut_mounted(path) as loop:
+            assert judge.snapshot(loop.mountpoint) == names, what
+
+
 WITHOUT = {"barriers": "nobarrier", "order": "data=writeback"}
 
 
