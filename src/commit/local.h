@@ -4,7 +4,11 @@
 #pragma once
 
 #include "commit/options.h"
+#include "format/record.h"
 #include "format/superblock.h"
+
+#define EPOCH_LAST ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1024) /* no store gets there */
+#define ID_EPOCH(id) ((id) >> 24 & 0xffffff) /* of an inode's, a pack's or a run's number */
 
 struct ns;
 struct stage;

@@ -10,7 +10,6 @@
 #include "base/vector.h"
 #include "commit/session.h"
 #include "remote/internal.h"
-#include "remote/prefix.h"
 #include "remote/verdict.h"
 
 /* --- the view of a head ----------------------------------------------------------------------- */
@@ -257,8 +256,9 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
     if (r == 0)
         journal_set_anchor(store->commit.journal, head);
     else
-        *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
-                              store->remote->name, (unsigned long long)head->number, strerror(-r));
+        *ret_text =
+            xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
+                      store->remote->prefix.name, (unsigned long long)head->number, strerror(-r));
     return r;
 }
 
@@ -303,33 +303,35 @@ static bool went_back_from(const struct store *store, const struct head *known,
 
 /* Judges the newest head, and makes sure that STORE/runs has what the verdict needs: before
  * anything is changed here or there. A remote that lacks a run of it may have an older head that is
- * whole: remote->head is that one then. */
+ * whole: remote->prefix.head is that one then. */
 static int judge_and_fetch(struct store *store, const struct head *known, enum verdict *ret,
                            char **ret_text)
 {
     struct remote *remote = store->remote;
     uint64_t run, after = number_before_candidates(store, known);
     for (;;) {
-        *ret = verdict_of(store, known, &remote->head);
-        bool may_go_back = *ret == VERDICT_REFUSE && went_back_from(store, known, &remote->head);
+        *ret = verdict_of(store, known, &remote->prefix.head);
+        bool may_go_back =
+            *ret == VERDICT_REFUSE && went_back_from(store, known, &remote->prefix.head);
         if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON && !may_go_back)
             return 0;
-        int r = runs_fetch_of(store, remote, &remote->head, &run);
-        if (!remote_object_is_lost(r))
+        int r = runs_fetch_of(store, remote, &remote->prefix.head, &run);
+        if (!prefix_object_is_lost(r))
             return r;
         _cleanup_free_ char *why = xstrdup(cause_text());
-        TRY(remote_go_back(remote, after, run, why, ret_text));
+        TRY(heads_go_back(remote, after, run, why, ret_text));
     }
 }
 
 static int settle_adoption(struct store *store, const struct head *known, char **ret_text)
 {
     enum verdict verdict;
-    struct head *head = &store->remote->head;
+    struct head *head = &store->remote->prefix.head;
     int r = judge_and_fetch(store, known, &verdict, ret_text);
     if (r < 0 && !*ret_text)
-        *ret_text = xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
-                              store->remote->name, (unsigned long long)head->number, strerror(-r));
+        *ret_text =
+            xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
+                      store->remote->prefix.name, (unsigned long long)head->number, strerror(-r));
     if (r < 0)
         return r;
     switch (verdict) {
@@ -340,7 +342,7 @@ static int settle_adoption(struct store *store, const struct head *known, char *
     case VERDICT_BEGIN:
         if (known)
             log_info("%s went on since this store published last (head %llu): going on from there",
-                     store->remote->name, (unsigned long long)head->number);
+                     store->remote->prefix.name, (unsigned long long)head->number);
         return begin_with(store, head, ret_text);
     default:
         *ret_text = verdict_explain(store, known, head, verdict);
@@ -380,10 +382,10 @@ int adopt_decide(struct store *store, char **ret_text)
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(store, known);
     /* A head without a state only names the holder of the prefix. */
-    bool has_state = remote && remote->is_attached && remote->head.run_count > 0;
+    bool has_state = remote && remote->is_attached && remote->prefix.head.run_count > 0;
     int r = 0;
     if (has_state &&
-        (!has_known || memcmp(known->nonce, remote->head.nonce, sizeof known->nonce) != 0))
+        (!has_known || memcmp(known->nonce, remote->prefix.head.nonce, sizeof known->nonce) != 0))
         r = settle_adoption(store, has_known ? known : NULL, ret_text);
     return r;
 }
@@ -405,13 +407,14 @@ int adopt_may(struct remote *remote, char **ret_text)
     _cleanup_free_ struct head *read = xmalloc(sizeof *read);
     const struct head *known = read_known(store, read) ? read : NULL;
     enum verdict verdict = VERDICT_KEEP;
-    int r = remote->head.run_count > 0 ? judge_and_fetch(store, known, &verdict, ret_text) : 0;
+    int r =
+        remote->prefix.head.run_count > 0 ? judge_and_fetch(store, known, &verdict, ret_text) : 0;
     if (r == 0)
         r = check_known_number(remote, known, &verdict);
     bool is_refused =
         verdict != VERDICT_KEEP && verdict != VERDICT_BEGIN && verdict != VERDICT_GO_ON;
     if (r == 0 && is_refused) {
-        *ret_text = verdict_explain(store, known, &remote->head, verdict);
+        *ret_text = verdict_explain(store, known, &remote->prefix.head, verdict);
         r = verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
     }
     return r;
@@ -428,16 +431,16 @@ static int report_all_of_head(struct store *store, const struct head *head)
 int adopt_is_consistent(struct remote *remote, char **ret_text)
 {
     struct store *store = remote->store;
-    const struct head *head = &remote->head;
+    const struct head *head = &remote->prefix.head;
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     bool knows = local_head_read(&store->local, known) == 0 && !local_head_is_lost(known);
     bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 ||
                               head_same_state(known, head));
-    bool is_ours = !head_is_theirs(store, head);
+    bool is_ours = !head_is_theirs(&store->local, head);
     bool has_other = head->run_count > 0 && !is_known;
     /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
      * have another writer's. */
-    bool is_own_try = remote_is_own_try(remote, head);
+    bool is_own_try = tried_is_own(&remote->prefix, head);
     bool is_older = knows && is_ours && head->number < known->number;
     int r = 0;
     if (is_older) {
@@ -445,7 +448,8 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
         *ret_text = xasprintf(
             "%s shows head %llu, but this store published head %llu there; if it lost what "
             "came later, unmount and mount again",
-            remote->name, (unsigned long long)head->number, (unsigned long long)known->number);
+            remote->prefix.name, (unsigned long long)head->number,
+            (unsigned long long)known->number);
     } else if (is_own_try && (is_ours || !has_other)) {
         /* Nothing came between. A predecessor may have been killed before it noted its head: the
          * view's marks were made against the head before. */
@@ -458,7 +462,7 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
         /* Another store may give out the numbers of our epoch. */
         *ret_text = xasprintf(
             "%s has a head that this store does not remember: mount again to go on from it",
-            remote->name);
+            remote->prefix.name);
     }
     return *ret_text ? -ESTALE : r;
 }
@@ -466,7 +470,8 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
 bool adopt_is_lost_for_good(struct remote *remote, int error)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
-    bool is_older = prefix_known_head(remote, known) && remote->head.number <= known->number;
+    bool is_older =
+        prefix_known_head(&remote->prefix, known) && remote->prefix.head.number <= known->number;
     if (error == -ESTALE)
         return !is_older;
     return error != -EBUSY && !remote->store->local.options.adopting;

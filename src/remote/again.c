@@ -98,9 +98,9 @@ static int read_pack_part(void *arg)
 int remote_read_twice(struct remote *remote, uint64_t pack, uint64_t offset, void *buf,
                       size_t length)
 {
-    struct part_to_read part = {remote->tier, pack, offset, buf, length};
+    struct part_to_read part = {remote->prefix.tier, pack, offset, buf, length};
     int r = remote_look_twice(remote, pack, read_pack_part, &part);
     if (r == 0)
-        atomic_fetch_add(&remote->fetched_total, length);
+        atomic_fetch_add(&remote->prefix.fetched_total, length);
     return r;
 }

@@ -4,8 +4,7 @@
 #include <stdio.h>
 
 #include "base/vector.h"
-#include "format/object.h"
-#include "remote/prefix.h"
+#include "remote/internal.h"
 
 #define PIECE (1 * MIB)
 #define QUEUE 64u
@@ -58,7 +57,7 @@ static int add_head(const struct tier_object *object, void *arg)
 static int check_head(struct remote *remote, struct checked_head *checked)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    int r = remote_read_head(remote, checked->number, head);
+    int r = head_read(&remote->prefix, checked->number, head);
     if (r == 0 && head->run_count > 0) {
         checked->run_count = head->run_count;
         checked->runs = xcalloc(head->run_count, sizeof *checked->runs);
@@ -71,7 +70,7 @@ static int check_head(struct remote *remote, struct checked_head *checked)
 
 static void collect_runs(struct head_check *c)
 {
-    const struct head *shown = &c->remote->head;
+    const struct head *shown = &c->remote->prefix.head;
     for (size_t i = 0; i < c->heads.count; i++)
         for (uint32_t k = 0; k < c->heads.at[i].run_count; k++) {
             uint64_t number = c->heads.at[i].number;
@@ -103,7 +102,7 @@ static int check_run_content(struct remote *remote, const struct run_info *info,
     int r = 0;
     for (uint64_t at = 0; at < info->length && r == 0; at += PIECE) {
         uint64_t len = min_u64(PIECE, info->length - at);
-        r = remote->tier->ops->get_range(remote->tier, object, at, piece, len);
+        r = remote->prefix.tier->ops->get_range(remote->prefix.tier, object, at, piece, len);
         if (r == 0)
             hash_stream_add(stream, piece, len);
     }
@@ -119,7 +118,7 @@ int run_check_at(struct remote *remote, const struct run_info *info, enum run_pl
     char object[OBJECT_NAME_LEN];
     uint64_t len;
     object_name(run_directories[place], info->id, object);
-    int r = remote->tier->ops->stat(remote->tier, object, &len);
+    int r = remote->prefix.tier->ops->stat(remote->prefix.tier, object, &len);
     if (r == 0 && len != info->length)
         r = -EUCLEAN;
     return r == 0 && reads_content ? check_run_content(remote, info, object) : r;
@@ -183,7 +182,7 @@ static const char *describe(int error)
 /* Heads that were given up may lack objects: that was known when they were. */
 static void leave_out_given_up(struct head_check *c)
 {
-    const struct head *shown = &c->remote->head;
+    const struct head *shown = &c->remote->prefix.head;
     char line[160], when[HEAD_TIME_LEN];
     size_t kept = 0;
     for (size_t i = 0; i < c->heads.count; i++)
@@ -206,12 +205,12 @@ static int report_heads(struct head_check *c)
     for (size_t i = 0; i < c->heads.count; i++) {
         const struct checked_head *head = &c->heads.at[i];
         object_name("heads", head->number, object);
-        if (head->result < 0 && !remote_object_is_lost(head->result))
+        if (head->result < 0 && !prefix_object_is_lost(head->result))
             return head->result;
         if (head->result < 0)
             c->check->problem(object, describe(head->result), c->check->arg);
         uint64_t before = i > 0 ? c->heads.at[i - 1].number + 1 : head->number;
-        before = head_after_given_up(&c->remote->head, before);
+        before = head_after_given_up(&c->remote->prefix.head, before);
         if (before >= head->number || head->number - before >= LEAP)
             continue;
         object_name("heads", head->number - 1, object);
@@ -246,7 +245,7 @@ static int report_runs(struct head_check *c)
     for (size_t i = 0; i < c->runs.count; i++)
         for (unsigned place = 0; place < RUN_PLACES; place++) {
             int r = c->runs.at[i].result[place];
-            if (r < 0 && !remote_object_is_lost(r))
+            if (r < 0 && !prefix_object_is_lost(r))
                 return r;
             copies += place == RUN_COPY && r != -ENOENT;
         }
@@ -266,7 +265,7 @@ static int report_runs(struct head_check *c)
 int remote_check_heads(struct remote *remote, struct remote_check *check)
 {
     struct head_check c = {.remote = remote, .check = check};
-    int r = remote->tier->ops->list(remote->tier, "heads", NULL, add_head, &c);
+    int r = remote->prefix.tier->ops->list(remote->prefix.tier, "heads", NULL, add_head, &c);
     vector_sort(&c.heads, compare_u64);
     leave_out_given_up(&c);
     if (c.heads.count > REMOTE_CHECK_HEADS) {

@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "remote/internal.h"
-#include "remote/prefix.h"
 
 #define TRIES 5 /* runs may be deleted while we fetch them: then there is a newer head */
 #define RETRY_MS 1000
@@ -209,12 +208,12 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
     if (r == -ESTALE)
         remote_error(remote, 0,
                      "head %llu of %s is by %s, and %s has changes of its own: it is not followed",
-                     number, remote->name, head->holder, remote->store->local.path);
+                     number, remote->prefix.name, head->holder, remote->store->local.path);
     else if (r == -EFBIG)
         remote_error(remote, 0,
                      "head %llu differs by too much to be shown at once: mount again to see it",
                      number);
-    else if (remote_object_is_lost(r))
+    else if (prefix_object_is_lost(r))
         remote_error(remote, 0, "head %llu cannot be read: %s; an earlier state stays shown",
                      number, *cause_text() ? cause_text() : "it is damaged in the remote");
     else if (r == -EPROTONOSUPPORT)
@@ -240,8 +239,8 @@ static int follow_head(struct remote *remote, const struct head *known, const st
         return 0;
     }
     /* Its writer announced first what encodings it has. */
-    int r = remote_meet(remote);
-    step.encodings = remote->prefix.incompat | head->incompat;
+    int r = prefix_meet(&remote->prefix);
+    step.encodings = remote->prefix.marker.incompat | head->incompat;
     if (r == 0)
         r = runs_fetch_of(remote->store, remote, head, ret_run);
     if (r == 0)
@@ -262,7 +261,7 @@ static int follow_whole_head(struct remote *remote, struct head *known, const st
     if (remote->runs.unreadable_head != newest->number)
         explain_failure(remote, newest, -ENOENT);
     remote->runs.unreadable_head = newest->number;
-    int r = remote_whole_head(remote, known->number, newest->number, lost_run, whole);
+    int r = heads_find_whole(remote, known->number, newest->number, lost_run, whole);
     if (r == 0)
         r = follow_head(remote, known, whole, &lost_run);
     if (r == 0)
@@ -277,12 +276,12 @@ static int look_for_head(struct remote *remote, struct head *known)
     uint64_t lost_run = 0, lost_of = 0; /* the head that lacks it */
     int r = 0;
     for (int try = 0; try < TRIES; try++) {
-        r = remote_newest_head(remote, known->number, head);
+        r = heads_newest(&remote->prefix, known->number, head);
         if (r == -EPROTONOSUPPORT)
             remote_error(remote, 0,
                          "the newest head of %s was written by a newer version of CairnFS: %s; the "
                          "state before it stays shown",
-                         remote->name, cause_text());
+                         remote->prefix.name, cause_text());
         if (r == -ENOENT && try == 0) {
             remote_works(remote);
             r = 0;
@@ -295,16 +294,16 @@ static int look_for_head(struct remote *remote, struct head *known)
                         : follow_head(remote, known, head, &lost_run);
         }
         if (r == 0 && !is_lost) {
-            log_debug("remote: following %s: head %llu by %s", remote->name,
+            log_debug("remote: following %s: head %llu by %s", remote->prefix.name,
                       (unsigned long long)head->number, head->holder);
             *known = *head;
         }
-        if (!remote_object_is_lost(r) || !lost_run)
+        if (!prefix_object_is_lost(r) || !lost_run)
             break;
         lost_of = head->number;
     }
     if (r == -ENOENT || r == -ETIMEDOUT || (r < 0 && tier_error_is_transient(r)))
-        remote_error(remote, r, "looking for a newer head in %s failed (%s)", remote->name,
+        remote_error(remote, r, "looking for a newer head in %s failed (%s)", remote->prefix.name,
                      strerror(-r));
     return r;
 }

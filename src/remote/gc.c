@@ -20,7 +20,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
-#include "remote/prefix.h"
 
 #define INTERVAL_MAX_NS (600ll * 1000000000)
 #define INTERVAL_MIN_NS (1ll * 1000000000)
@@ -66,7 +65,7 @@ static bool is_kept_for_now(const struct pass *pass, const struct head_given_up 
  * and what these name and the first ones after it do not is no leftover. */
 static bool is_held(const struct pass *pass, uint64_t epoch)
 {
-    const struct head *head = &pass->remote->head;
+    const struct head *head = &pass->remote->prefix.head;
     for (uint32_t i = 0; i < head->given_up_count; i++) {
         const struct head_given_up *g = &head->given_up[i];
         if (epoch <= g->epoch && (is_kept_for_now(pass, g) || pass->oldest_head <= g->last))
@@ -92,7 +91,7 @@ static int note_head(const struct tier_object *object, void *arg)
 
 static int note_run_at(struct pass *pass, const struct tier_object *object, enum run_place place)
 {
-    const struct head *head = &pass->remote->head;
+    const struct head *head = &pass->remote->prefix.head;
     struct found *runs = &pass->runs[place];
     uint64_t id;
     if (!object_number(object->name, run_directories[place], &id))
@@ -158,7 +157,7 @@ static void leave_foreign_heads(struct pass *pass)
 {
     size_t foreign = 0;
     while (foreign < pass->heads.count && pass->heads.at[foreign].modified < pass->begun &&
-           pass->heads.at[foreign].id != pass->remote->head.number)
+           pass->heads.at[foreign].id != pass->remote->prefix.head.number)
         foreign++;
     pass->heads.count -= foreign;
     memmove(pass->heads.at, pass->heads.at + foreign, pass->heads.count * sizeof *pass->heads.at);
@@ -166,7 +165,7 @@ static void leave_foreign_heads(struct pass *pass)
 
 static void leave_given_up_heads(struct pass *pass)
 {
-    const struct head *head = &pass->remote->head;
+    const struct head *head = &pass->remote->prefix.head;
     size_t kept = 0;
     for (size_t i = 0; i < pass->heads.count; i++) {
         bool stays = false;
@@ -182,7 +181,7 @@ static void leave_given_up_heads(struct pass *pass)
 
 static int list_heads(struct pass *pass)
 {
-    struct tier *tier = pass->remote->tier;
+    struct tier *tier = pass->remote->prefix.tier;
     TRY(tier->ops->list(tier, "heads", NULL, note_head, pass));
     vector_sort(&pass->heads, compare_u64);
     leave_foreign_heads(pass);
@@ -201,10 +200,10 @@ static int list_objects(struct pass *pass)
                  {"packs", note_pack},
                  {"probe", note_probe}};
     struct remote *remote = pass->remote;
-    struct tier *tier = remote->tier;
+    struct tier *tier = remote->prefix.tier;
     int r = tier->ops->now(tier, &pass->now);
     pass->old = pass->now - remote->options.gc_grace_ns;
-    pass->begun = remote->prefix.created;
+    pass->begun = remote->prefix.marker.created;
     if (r == 0)
         r = list_heads(pass);
     for (size_t i = 0; i < ARRAY_LEN(lists) && r == 0; i++)
@@ -219,14 +218,14 @@ static int list_objects(struct pass *pass)
 static int check_ours(struct remote *remote)
 {
     _cleanup_free_ struct head *newest = xmalloc(sizeof *newest);
-    const struct head *ours = &remote->head;
-    int r = remote_newest_head(remote, ours->number - 1, newest);
+    const struct head *ours = &remote->prefix.head;
+    int r = heads_newest(&remote->prefix, ours->number - 1, newest);
     if (r < 0)
         return r == -ENOENT ? -EAGAIN : r;
     if (newest->number == ours->number &&
         memcmp(newest->nonce, ours->nonce, sizeof ours->nonce) == 0)
         return 0;
-    if (!head_is_theirs(remote->store, newest) && newest->number <= ours->number)
+    if (!head_is_theirs(&remote->store->local, newest) && newest->number <= ours->number)
         return -EAGAIN;
     remote_fence(remote, newest);
     return -ESTALE;
@@ -236,8 +235,8 @@ static int check_ours(struct remote *remote)
 static bool view_is_of_head(struct remote *remote)
 {
     struct view_remote view = view_remote(remote->store->local.view);
-    return remote->head.number != 0 && view.tracks && !view.is_whole && view.head != 0 &&
-           view.cut == remote->head.cut;
+    return remote->prefix.head.number != 0 && view.tracks && !view.is_whole && view.head != 0 &&
+           view.cut == remote->prefix.head.cut;
 }
 
 /* --- deleting --------------------------------------------------------------------------------- */
@@ -264,7 +263,8 @@ static void log_batch(const struct remote *remote, char names[][OBJECT_NAME_LEN]
         bytes += items[i].length;
     log_info("gc: deleted %zu objects from %s to %s, %llu bytes, in %s: %s for longer than the "
              "grace",
-             count, names[0], names[count - 1], (unsigned long long)bytes, remote->name, why);
+             count, names[0], names[count - 1], (unsigned long long)bytes, remote->prefix.name,
+             why);
 }
 
 static int remove_batch(struct pass *pass, const char *directory, const struct item *items,
@@ -279,11 +279,11 @@ static int remove_batch(struct pass *pass, const char *directory, const struct i
         list[i] = names[i];
     }
     int r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : check_ours(remote);
-    if (r == 0 && !dry && remote->tier->ops->remove_many)
-        r = remote->tier->ops->remove_many(remote->tier, list, count);
+    if (r == 0 && !dry && remote->prefix.tier->ops->remove_many)
+        r = remote->prefix.tier->ops->remove_many(remote->prefix.tier, list, count);
     else
         for (size_t i = 0; i < count && r == 0 && !dry; i++)
-            r = remote->tier->ops->remove(remote->tier, list[i]);
+            r = remote->prefix.tier->ops->remove(remote->prefix.tier, list[i]);
     for (size_t i = 0; i < count && r == 0; i++)
         say_deleted(pass, names[i], &items[i], why);
     if (r == 0 && !dry)
@@ -294,7 +294,7 @@ static int remove_batch(struct pass *pass, const char *directory, const struct i
 static int remove_items(struct pass *pass, const char *directory, const struct item *items,
                         size_t count, const char *why)
 {
-    struct tier *tier = pass->remote->tier;
+    struct tier *tier = pass->remote->prefix.tier;
     int r = count ? tier->ops->sync(tier) : 0; /* what named them is gone for good */
     for (size_t at = 0; at < count && r == 0; at += BATCH)
         r = remove_batch(pass, directory, items + at, min_u64(count - at, BATCH), why);
@@ -316,7 +316,7 @@ static int remove_runs_at(struct pass *pass, enum run_place place, const struct 
                           int64_t before)
 {
     struct found *runs = &pass->runs[place];
-    bool is_newest = head->number == pass->remote->head.number;
+    bool is_newest = head->number == pass->remote->prefix.head.number;
     size_t kept = 0;
     for (size_t i = 0; i < runs->count; i++)
         if (!head_names_run(head, runs->at[i].id) && (is_newest || runs->at[i].modified < before))
@@ -334,10 +334,10 @@ static int remove_runs(struct pass *pass, const struct item *oldest)
     struct remote *remote = pass->remote;
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     int r = 0;
-    if (oldest->id == remote->head.number)
-        *head = remote->head;
+    if (oldest->id == remote->prefix.head.number)
+        *head = remote->prefix.head;
     else
-        r = remote_read_head(remote, oldest->id, head);
+        r = head_read(&remote->prefix, oldest->id, head);
     /* Clocks of one medium's servers may differ a little. */
     int64_t before = oldest->modified - remote->options.gc_grace_ns / 4;
     if (r == 0)
@@ -356,12 +356,12 @@ static int remove_unreferenced(struct pass *pass, const struct item *oldest)
     bool dry = pass->request && pass->request->dry_run;
     size_t kept = 0;
     for (size_t i = 0; i < pass->unreferenced.count; i++)
-        if (oldest->id == remote->head.number ||
+        if (oldest->id == remote->prefix.head.number ||
             oldest->modified > pass->unreferenced.at[i].modified)
             pass->unreferenced.at[kept++] = pass->unreferenced.at[i];
     int r = kept ? room_for_view(remote->store->commit.room) : 0;
     if (r == 0 && kept)
-        r = remote->tier->ops->sync(remote->tier); /* as in remove_items() */
+        r = remote->prefix.tier->ops->sync(remote->prefix.tier); /* as in remove_items() */
     for (size_t at = 0; at < kept && r == 0; at += BATCH) {
         size_t count = min_u64(kept - at, BATCH);
         r = remove_batch(pass, "packs", pass->unreferenced.at + at, count, "no head has needed it");
@@ -387,7 +387,7 @@ static int clean_remote(struct pass *pass)
 {
     size_t first = 0;
     int r = pass->heads.count ? check_ours(pass->remote) : -EAGAIN;
-    if (r == 0 && pass->heads.at[pass->heads.count - 1].id != pass->remote->head.number)
+    if (r == 0 && pass->heads.at[pass->heads.count - 1].id != pass->remote->prefix.head.number)
         r = -EAGAIN; /* the listing is not of what we published */
     if (r == 0)
         r = remove_heads(pass, &first);
@@ -476,8 +476,8 @@ int remote_gc_tick(struct remote *remote)
         end_request(remote, r);
     if (r < 0 && r != -ESTALE && r != -ECANCELED && r != -EAGAIN)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,
-                     "deleting unreferenced objects in %s failed (%s); retrying", remote->name,
-                     strerror(-r));
+                     "deleting unreferenced objects in %s failed (%s); retrying",
+                     remote->prefix.name, strerror(-r));
     return r == -ESTALE ? r : 0;
 }
 

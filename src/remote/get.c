@@ -4,13 +4,13 @@
 
 struct tier *remote_tier(const struct remote *remote)
 {
-    return remote->tier;
+    return remote->prefix.tier;
 }
 
 static int get_counted(struct remote *remote, uint64_t pack, uint64_t offset, void *buf,
                        size_t length, _Atomic uint64_t *total)
 {
-    struct tier *tier = remote->tier;
+    struct tier *tier = remote->prefix.tier;
     char object[32];
     pack_object_name(pack, object);
     int r = tier->ops->get_range(tier, object, offset, buf, length);
@@ -28,7 +28,7 @@ static int get_counted(struct remote *remote, uint64_t pack, uint64_t offset, vo
 
 int remote_get(struct remote *remote, uint64_t pack, uint64_t offset, void *buf, size_t length)
 {
-    return get_counted(remote, pack, offset, buf, length, &remote->fetched_total);
+    return get_counted(remote, pack, offset, buf, length, &remote->prefix.fetched_total);
 }
 
 int remote_get_to_merge(struct remote *remote, uint64_t pack, uint64_t offset, void *buf,

@@ -6,10 +6,8 @@
  *   opening.c  whether an opening can do without it
  *   state.c    errors, its waiters, whether it is to stop
  *   status.c   what is told of it
- *   prefix.c   what a prefix is, and whether it is whole
- *   heads.c    heads are created; meeting them at mount. head_read.c reads them
- *   tried.c    heads that a predecessor tried to create
- *   lease.c    the lease
+ *   attach.c   the store meets its prefix, and holds it
+ *   renewer.c  the thread that renews the lease
  *   get.c      its packs, for readers
  *   again.c    packs that a reader without a mount did not find
  *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
@@ -27,7 +25,7 @@
 #include "base/rate_limit.h"
 #include "commit/run_file.h"
 #include "commit/shared.h"
-#include "format/head.h"
+#include "prefix/heads.h"
 #include "remote/chunks.h"
 #include "remote/follow.h"
 #include "remote/life.h"
@@ -71,41 +69,14 @@ struct remote_relief {
     int64_t at; /* when these changed last */
 };
 
-#define HEAD_TRIES_MAX 16u
-/* Heads that the store tried to create, the newest last. */
-struct head_tries {
-    struct head_try {
-        uint64_t number;
-        uint8_t nonce[16];
-    } at[HEAD_TRIES_MAX];
-    size_t count;
-};
-
-/* The beginning of a history, or its continuation, in a prefix that lost something. */
-struct prefix_beginning {
-    bool marker_is_lost;    /* `prefix` is from elsewhere: the marker is to be written anew */
-    bool is_anew;           /* beside what is left of a prefix without heads or marker */
-    uint64_t number, epoch; /* of the first head: numbers go on above them */
-};
-
 struct remote {
     struct store *store;
     struct remote_options options;
-    char *name, *holder;
-    struct tier *tier;
-
-    bool has_prefix; /* `prefix` was read */
-    struct prefix_info prefix;
-    struct prefix_beginning beginning;
-    bool is_prepared;         /* the prefix is there, and creates exclusively */
+    struct prefix prefix;
     _Atomic bool is_attached; /* it was met, is ours, and we may publish (or follow) */
     bool was_here;            /* this store published there before */
     /* The newest head's state is of another writer, from which the prefix was taken. */
     bool was_theirs;
-    /* The newest that is known; number 0: none. The opening thread, then the uploader's alone. */
-    struct head head;
-    struct head_tries tries; /* as above */
-    bool has_published;      /* a head of this session was created; as above */
 
     struct remote_runs runs; /* runs_internal.h */
 
@@ -121,27 +92,19 @@ struct remote {
     struct rate_limit limit;
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, while no caller waits */
-    _Atomic uint64_t next_run, uploaded_total;
-    _Atomic uint64_t fetched_total, merged_total; /* chunks read: to merge packs, and all others */
-    struct encode_totals encoded;                 /* for the remote */
+    _Atomic uint64_t next_run;
+    _Atomic uint64_t merged_total; /* bytes of packs that were read to merge them */
+    struct encode_totals encoded;  /* for the remote */
     /* The newest head of this mount refers to them, and has not got them: they were damaged. */
     _Atomic uint64_t damaged_chunks;
 };
-
-/* --- remote.c --------------------------------------------------------------------------------- */
-
-/* place.c, of a remote without a marker. place_check(): -EBUSY, *ret_text: it is not where this
- * store published before. place_remember(): that is where it is now. */
-CAIRN_MUST_CHECK int place_check(struct remote *remote, char **ret_text);
-void place_report_new(struct remote *remote);
-CAIRN_MUST_CHECK int place_remember(struct remote *remote);
 
 /* --- again.c ---------------------------------------------------------------------------------- */
 
 struct missing *missing_new(void);
 void missing_free(struct missing *missing); /* NULL is fine */
 
-/* --- heads.c ---------------------------------------------------------------------------------- */
+/* --- attach.c --------------------------------------------------------------------------------- */
 
 /* With the superblock: may the store go together with the newest head (`may`), is it ours, which
  * store holds it, which head is the newest? Waits for a dead holder's lease. 0 with is_attached
@@ -152,12 +115,6 @@ CAIRN_MUST_CHECK int remote_attach(struct remote *remote,
                                    char **ret_text);
 /* After recovery: makes the prefix and the head that say that we hold it. May be repeated. */
 CAIRN_MUST_CHECK int remote_claim(struct remote *remote, char **ret_text);
-/* Creates head->number exclusively. -ESTALE: another store did; `head` is then theirs. Any other
- * error (only -ECANCELED once the uploader runs): whether it is there, or will be, is not known. */
-CAIRN_MUST_CHECK int remote_put_head(struct remote *remote, struct head *head);
-/* Why the prefix is not ours to write to, and what to do: one line. `what`: "is in use". Caller
- * frees. */
-char *remote_explain_holder(const struct remote *remote, const char *what, const char *holder);
 void remote_head_published(struct remote *remote, const struct head *head);
 void remote_fence(struct remote *remote, const struct head *theirs);
 /* Nothing more is published from this mount; why was said. */
@@ -170,11 +127,6 @@ void remote_release_waiters(struct remote *remote);
 static inline struct remote *remote_of(struct store *store)
 {
     return store->remote;
-}
-/* Is it of another store? No head (number 0) is. */
-static inline bool head_is_theirs(const struct store *store, const struct head *head)
-{
-    return head->number > 0 && memcmp(head->store, store->local.sb.store, sizeof head->store) != 0;
 }
 bool remote_is_urged(struct remote *remote);
 /* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */
@@ -196,12 +148,9 @@ void remote_resume(struct remote *remote);
 /* The view, which is of the newest head's state, learns its number. */
 CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 
-/* --- lease.c ---------------------------------------------------------------------------------- */
+/* --- renewer.c ------------------------------------------------------------------------------- */
 
-/* Waits until the holder's lease has run out. -EBUSY with *ret_text: it renews, so it lives. */
-CAIRN_MUST_CHECK int lease_await(struct remote *remote, char **ret_text);
-CAIRN_MUST_CHECK int lease_renew(struct remote *remote);
-void *lease_main(void *remote);
+void *renewer_main(void *remote);
 
 /* --- upload.c --------------------------------------------------------------------------------- */
 

@@ -37,7 +37,7 @@ static int note_missing(const struct view_remote_pack *pack, void *arg)
     if (pack->unreferenced || pack->gone || pack->suspect || pack->live_count == 0 || is_listed)
         return 0;
     pack_object_name(pack->pack, object);
-    int r = remote->tier->ops->stat(remote->tier, object, &len);
+    int r = remote->prefix.tier->ops->stat(remote->prefix.tier, object, &len);
     if (r == -ENOENT)
         remote_note_bad_pack(remote, pack->pack, r);
     return r == -ECANCELED || tier_error_is_transient(r) ? r : 0;
@@ -76,7 +76,7 @@ int listed_look(struct remote *remote, bool *ret_counts_now)
 {
     bool is_unnamed = false;
     struct pack_listing listed = {.remote = remote};
-    struct tier *tier = remote->tier;
+    struct tier *tier = remote->prefix.tier;
     int r = tier->ops->list(tier, "packs", NULL, note_object, &listed);
     if (r == 0)
         r = listed_find_missing(&listed);
@@ -91,7 +91,7 @@ int listed_look(struct remote *remote, bool *ret_counts_now)
         remote_error(remote, tier_error_is_transient(r) ? r : 0,
                      "the packs of %s cannot be listed (%s), so what it lacks is not known; "
                      "retrying",
-                     remote->name, strerror(-r));
+                     remote->prefix.name, strerror(-r));
     return r;
 }
 

@@ -2,16 +2,15 @@
 /* A store is opened: whether it can do without its remote now, and what is said where it cannot. */
 #include "base/cause.h"
 #include "remote/internal.h"
-#include "remote/prefix.h"
 
 /* Explains in one line why a new store cannot begin with the prefix. */
 static char *explain_prefix(struct remote *remote, int r)
 {
     char cause[CAUSE_MAX] = "";
-    remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
+    remote->prefix.tier->ops->last_error(remote->prefix.tier, cause, sizeof cause);
     _cleanup_free_ char *newer =
         xasprintf("it was written by a newer version of CairnFS (%s)", cause_text());
-    return xasprintf("%s cannot be used: %s", remote->name,
+    return xasprintf("%s cannot be used: %s", remote->prefix.name,
                      r == -ENOENT                     ? "nothing was ever stored there"
                      : r == -EUCLEAN || r == -EBADMSG ? "its object 'cairn' is no CairnFS prefix, "
                                                         "or damaged"
@@ -26,8 +25,8 @@ int remote_open(struct remote *remote, bool is_new, char **ret_text)
         remote_be_brief(remote, true);
         return 0;
     }
-    int r = prefix_look(remote, false, ret_text);
-    if (r == 0 && !remote->has_prefix && remote->options.read_only)
+    int r = prefix_look(&remote->prefix, false, ret_text);
+    if (r == 0 && !remote->prefix.has_marker && remote->options.read_only)
         r = -ENOENT;
     if (r < 0 && !*ret_text)
         *ret_text = explain_prefix(remote, r);
@@ -36,19 +35,19 @@ int remote_open(struct remote *remote, bool is_new, char **ret_text)
 
 void remote_give_history(const struct remote *remote, struct superblock *sb)
 {
-    if (!remote || !remote->has_prefix)
+    if (!remote || !remote->prefix.has_marker)
         return;
-    memcpy(sb->history, remote->prefix.history, sizeof sb->history);
-    sb->key = remote->prefix.key;
+    memcpy(sb->history, remote->prefix.marker.history, sizeof sb->history);
+    sb->key = remote->prefix.marker.key;
 }
 
 /* A store without a state of its own cannot do without its remote: an empty filesystem would be
  * shown for what is there, and what is wrong with the remote would be found out later. */
 static int begin_blank_on_remote(struct remote *remote, char **ret_text)
 {
-    int r = remote_prepare(remote, ret_text);
+    int r = remote->is_attached ? prefix_prepare(&remote->prefix, ret_text) : 0;
     if (r < 0 && !*ret_text)
-        remote_error(remote, r, "%s cannot be used (%s)", remote->name, strerror(-r));
+        remote_error(remote, r, "%s cannot be used (%s)", remote->prefix.name, strerror(-r));
     if (r == 0 && !remote->is_attached)
         r = -EIO;
     if (r < 0 && !*ret_text)
@@ -65,7 +64,7 @@ int remote_join(struct remote *remote, char **ret_text)
     int r = remote_attach(remote, adopt_may, ret_text);
     if (r < 0 || !adopt_is_blank(remote->store))
         return r;
-    remote_look_for_later_run(remote);
+    heads_look_for_later_run(remote);
     return begin_blank_on_remote(remote, ret_text);
 }
 
@@ -75,11 +74,12 @@ int remote_join_to_read(struct remote *remote, char **ret_text)
     remote->missing = missing_new();
     int r = remote_attach(remote, adopt_may, ret_text);
     if (r == 0)
-        remote_look_for_later_run(remote);
-    if (r < 0 || (remote->is_attached && remote->head.number))
+        heads_look_for_later_run(remote);
+    if (r < 0 || (remote->is_attached && remote->prefix.head.number))
         return r;
-    *ret_text = remote->is_attached ? xasprintf("%s: nothing was published there yet", remote->name)
-                                    : xasprintf("%s", remote->shared.error);
+    *ret_text = remote->is_attached
+                    ? xasprintf("%s: nothing was published there yet", remote->prefix.name)
+                    : xasprintf("%s", remote->shared.error);
     return remote->is_attached ? -ENOENT : -EHOSTDOWN;
 }
 
@@ -94,7 +94,7 @@ int remote_hold(struct remote *remote, char **ret_text)
 {
     int r = remote_claim(remote, ret_text);
     if (r < 0 && !*ret_text) {
-        remote_error(remote, r, "%s cannot be held now (%s)", remote->name,
+        remote_error(remote, r, "%s cannot be held now (%s)", remote->prefix.name,
                      r == -EAGAIN ? "it says one thing, then another" : strerror(-r));
         remote->is_attached = false;
         r = 0;

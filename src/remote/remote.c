@@ -2,13 +2,31 @@
 /* The remote as a part of the store: its threads, from the opening of the store to its end. */
 #include "dense/dense.h"
 #include "remote/maintenance_internal.h"
-#include "remote/prefix.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 
 #define NOTIFICATIONS_MAX 64u
 #define GIVE_BACK_NS (3ll * 1000000000)
+
+/* --- as its prefix asks it -------------------------------------------------------------------- */
+
+static bool pause_user(void *remote, int64_t ms)
+{
+    return remote_pause(remote, ms);
+}
+
+static void note_user_trouble(void *remote, int error, const char *text)
+{
+    remote_error(remote, error, "%s", text);
+}
+
+static void note_user_works(void *remote)
+{
+    remote_works(remote);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
 
 struct remote *remote_new(struct store *store)
 {
@@ -20,10 +38,8 @@ struct remote *remote_new(struct store *store)
     /* Only the first daemon of a mount may do what --takeover and --rollback allow. */
     remote->options.takeover = remote->options.takeover && !store->local.options.adopting;
     remote->options.rollback = remote->options.rollback && !store->local.options.adopting;
-    remote->tier = remote->options.tier;
-    check(remote->tier);
-    remote->name = xstrdup(remote->options.name);
-    remote->holder = xstrdup(remote->options.holder ? remote->options.holder : "unknown");
+    const struct prefix_user user = {remote, pause_user, note_user_trouble, note_user_works};
+    prefix_init(&remote->prefix, &store->local, store->commit.room, &remote->options, &user);
     mutex_init(&remote->shared.lock, LOCK_WAITERS);
     rate_limit_init(&remote->limit, remote->options.upload_limit);
     mutex_init(&remote->watch.lock, LOCK_LEAF);
@@ -41,9 +57,9 @@ struct remote *remote_new(struct store *store)
                                            &remote->encoded};
     bool encodes = store->local.options.reduce == REDUCE_DENSE && !remote->options.read_only;
     store->dense = dense_new(store, &for_dense, encodes);
-    tried_load(remote);
+    tried_load(&remote->prefix);
     remote->shared.state = REMOTE_CONNECTING;
-    remote->patience_ns = remote->tier->patience_ns;
+    remote->patience_ns = remote->prefix.tier->patience_ns;
     remote->runs.are_due = true; /* earlier versions put none */
     return remote;
 }
@@ -53,20 +69,18 @@ void remote_free(struct remote *remote)
     if (!remote)
         return;
     remote_watch_end(remote);
-    remote->tier->ops->close(remote->tier);
+    remote->prefix.tier->ops->close(remote->prefix.tier);
     mutex_done(&remote->watch.lock);
     (void)pthread_cond_destroy(&remote->watch.ended);
     mutex_done(&remote->shared.lock);
     rate_limit_done(&remote->limit);
     (void)pthread_cond_destroy(&remote->shared.changed);
-    explicit_bzero(&remote->prefix.key, sizeof remote->prefix.key);
     remote_maintenance_free(remote->maintenance);
     dense_free(remote->store->dense);
     remote->store->dense = NULL;
     missing_free(remote->missing);
     free(remote->runs.shown_instead);
-    free(remote->name);
-    free(remote->holder);
+    prefix_done(&remote->prefix);
     free(remote);
 }
 
@@ -77,7 +91,7 @@ void remote_resume(struct remote *remote)
     horizon_note_age(store->commit.horizon, horizon_reached(store->commit.horizon),
                      clock_monotonic_ns());
     _cleanup_free_ char *known = local_remote_name(&store->local);
-    remote->was_here = known && strcmp(known, remote->name) == 0;
+    remote->was_here = known && strcmp(known, remote->prefix.name) == 0;
     remote->maintenance->is_unsure = listed_is_asked(store) && !remote->options.read_only;
     remote->maintenance->must_look = remote->maintenance->is_unsure;
     if ((remote->is_attached || remote->was_here) && !remote->maintenance->must_look)
@@ -86,9 +100,9 @@ void remote_resume(struct remote *remote)
         log_warn("the view cannot be written; the next mount makes it anew");
     remote_be_brief(remote, false);
     LOCK_SCOPE(&remote->shared.lock);
-    remote->shared.head_number = max_u64(view.head, remote->head.number);
-    remote->shared.files = remote->head.files;
-    remote->shared.logical_bytes = remote->head.logical_bytes;
+    remote->shared.head_number = max_u64(view.head, remote->prefix.head.number);
+    remote->shared.files = remote->prefix.head.files;
+    remote->shared.logical_bytes = remote->prefix.head.logical_bytes;
 }
 
 int remote_start(struct remote *remote)
@@ -99,9 +113,9 @@ int remote_start(struct remote *remote)
         r = pool_new("cairn-notify", 1, NOTIFICATIONS_MAX, NULL, NULL, &remote->notifiers);
     if (r == 0)
         r = thread_start(&remote->uploader, "cairn-remote", upload_main, remote);
-    remote->uploader_started = r == 0;
+    remote->uploader_started = remote->prefix.is_patient = r == 0;
     if (r == 0 && !remote->options.read_only) {
-        r = thread_start(&remote->renewer, "cairn-lease", lease_main, remote);
+        r = thread_start(&remote->renewer, "cairn-lease", renewer_main, remote);
         remote->renewer_started = r == 0;
     }
     return r;
@@ -123,8 +137,8 @@ void remote_stop(struct remote *remote)
     while (remote->renewer_started && !remote->shared.renewer_done && clock_monotonic_ns() < until)
         (void)mutex_wait_until(&remote->shared.lock, &remote->shared.changed, until);
     mutex_unlock(&remote->shared.lock);
-    if (remote->tier->ops->interrupt)
-        remote->tier->ops->interrupt(remote->tier);
+    if (remote->prefix.tier->ops->interrupt)
+        remote->prefix.tier->ops->interrupt(remote->prefix.tier);
     if (remote->uploader_started)
         (void)pthread_join(remote->uploader, NULL);
     if (remote->renewer_started)

@@ -144,7 +144,7 @@ static bool add_pack(struct adding *adding, uint64_t id, int *r)
 
 static bool is_of_object_alone(int error)
 {
-    return error < 0 && !remote_object_is_lost(error) && error != -ECANCELED &&
+    return error < 0 && !prefix_object_is_lost(error) && error != -ECANCELED &&
            !tier_error_is_transient(error);
 }
 
@@ -180,7 +180,7 @@ static bool add_bad_pack(struct adding *adding, uint64_t id, int *r)
         return true;
     }
     adding->is_missing = *r == -ENOENT;
-    if (remote_object_is_lost(*r))
+    if (prefix_object_is_lost(*r))
         *r = 0;
     return *r == 0 && add_pack(adding, id, r);
 }
@@ -223,7 +223,7 @@ static int add_candidates(struct adding *adding, const struct candidates *all, s
 static uint64_t sparse_allowance(struct remote *remote, const struct survey *survey)
 {
     uint64_t share = survey->bytes > 2 * survey->live ? 2 : 10;
-    uint64_t total = FREE_BYTES + atomic_load(&remote->uploaded_total) / share;
+    uint64_t total = FREE_BYTES + atomic_load(&remote->prefix.uploaded_total) / share;
     return total > remote->maintenance->relocated ? total - remote->maintenance->relocated : 0;
 }
 

@@ -113,7 +113,7 @@ static int find_entry(const struct chunk_entry *entry, void *arg)
 
 static bool read_former(struct rescue *rs, uint64_t pack)
 {
-    struct tier *tier = rs->store->remote->tier;
+    struct tier *tier = rs->store->remote->prefix.tier;
     const struct chunk_entry before = *rs->entry;
     char object[32];
     uint64_t length;

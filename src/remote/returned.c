@@ -79,8 +79,8 @@ bool returned_keeps(struct returned *returned, uint64_t pack)
         return false;
     if (returned->lost.count == LOST_MAX || returned->looks++ >= LOOKS_MAX)
         return true;
-    int r = pack_read_index(remote->tier, remote->store->local.sb.history, pack, look_at_entry,
-                            &look, &length);
+    int r = pack_read_index(remote->prefix.tier, remote->store->local.sb.history, pack,
+                            look_at_entry, &look, &length);
     if (r == 0 && look.lost > 0 && !returned->dry_run)
         take_back(returned, pack, length, &look);
     bool keeps = r == 0 ? look.lost > 0 : r != -ENOENT;

@@ -24,11 +24,6 @@ bool head_names_run(const struct head *head, uint64_t id)
     return false;
 }
 
-bool remote_object_is_lost(int error)
-{
-    return error == -ENOENT || error == -EUCLEAN || error == -EBADMSG;
-}
-
 /* --- what is wrong in the remote -------------------------------------------------------------- */
 
 bool run_is_bad(const struct remote *remote, uint64_t id, enum run_place place)
@@ -69,7 +64,8 @@ static int fetch_bytes(const struct piece_job *job, uint64_t len)
     char object[OBJECT_NAME_LEN];
     object_name(run_directories[job->place], job->info->id, object);
     void *bytes = xmalloc_large(len);
-    int r = job->remote->tier->ops->get_range(job->remote->tier, object, job->offset, bytes, len);
+    int r = job->remote->prefix.tier->ops->get_range(job->remote->prefix.tier, object, job->offset,
+                                                     bytes, len);
     if (r == 0)
         r = io_pwrite_full(job->run->fd, bytes, len, job->offset);
     free(bytes);
@@ -86,7 +82,7 @@ static void fetch_piece(void *arg)
     if (r < 0) {
         atomic_store(&job->run->error, r);
     } else {
-        atomic_fetch_add(&job->remote->fetched_total, len);
+        atomic_fetch_add(&job->remote->prefix.fetched_total, len);
         /* The disk begins now, beside what still has to come: the call that makes it durable has
          * less to wait for. */
         (void)sync_file_range(job->run->fd, (off_t)job->offset, (off_t)len, SYNC_FILE_RANGE_WRITE);
@@ -176,7 +172,7 @@ static int end_run(struct run_fetch *fetch, enum run_place place, uint32_t i,
     else
         fetch->fetched = true;
     fetch->lost[i][place] = r;
-    if (remote_object_is_lost(r))
+    if (prefix_object_is_lost(r))
         fetch->first_lost = min_u64(fetch->first_lost, i);
     return r;
 }
@@ -193,7 +189,7 @@ static int fetch_once(struct run_fetch *fetch, enum run_place place)
     fetch->first_lost = fetch->head->run_count;
     for (uint32_t i = 0; i < fetch->head->run_count; i++) {
         int one = runs[i].is_open ? end_run(fetch, place, i, &runs[i]) : 0;
-        if (remote_object_is_lost(one))
+        if (prefix_object_is_lost(one))
             lost = lost ? lost : one;
         else if (one < 0 && r == 0)
             r = one;
@@ -221,7 +217,7 @@ static void note_bad_runs(const struct run_fetch *fetch)
     for (uint32_t i = 0; i < fetch->head->run_count; i++)
         for (unsigned place = 0; place < RUN_PLACES; place++) {
             unsigned long long id = fetch->head->runs[i].id;
-            if (!remote_object_is_lost(fetch->lost[i][place]))
+            if (!prefix_object_is_lost(fetch->lost[i][place]))
                 continue;
             log_warn("remote: %s/%016llx is %s; its state was read from %s/%016llx",
                      run_directories[place], id, explain(fetch->lost[i][place]),
@@ -244,13 +240,13 @@ int runs_fetch_of(struct store *store, struct remote *remote, const struct head 
     for (int i = 0; i < FETCH_TRIES; i++) {
         enum run_place place = i % RUN_PLACES;
         r = fetch_once(&fetch, place);
-        if (!remote_object_is_lost(r) || (place == RUN_COPY && !remote_pause(remote, RETRY_MS)))
+        if (!prefix_object_is_lost(r) || (place == RUN_COPY && !remote_pause(remote, RETRY_MS)))
             break;
     }
     _cleanup_free_ char *directory = xasprintf("%s/runs", store->local.path);
     room_account_runs(store->commit.room);
-    *ret_run = remote_object_is_lost(r) ? head->runs[fetch.first_lost].id : 0;
-    if (remote_object_is_lost(r))
+    *ret_run = prefix_object_is_lost(r) ? head->runs[fetch.first_lost].id : 0;
+    if (prefix_object_is_lost(r))
         explain_lost(&fetch);
     else if (r == 0)
         note_bad_runs(&fetch);

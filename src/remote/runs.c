@@ -18,8 +18,6 @@
 /* With more than these, no merge is left for later. */
 #define RUNS_DEFER_MAX (HEAD_RUNS_MAX * 3 / 4)
 
-const char *const run_directories[RUN_PLACES] = {"runs", "copies"};
-
 /* --- publishing ------------------------------------------------------------------------------- */
 
 static uint64_t new_run_id(struct remote *remote)
@@ -43,10 +41,10 @@ static int put_run_at(struct remote *remote, const struct run_info *info, enum r
         r = -ECANCELED;
     *ret_is_local = r < 0;
     if (r == 0)
-        r = tier_put_from(remote->tier, object, &source);
+        r = tier_put_from(remote->prefix.tier, object, &source);
     *ret_is_local = *ret_is_local || source.error < 0;
     if (r == 0)
-        atomic_fetch_add(&remote->uploaded_total, info->length);
+        atomic_fetch_add(&remote->prefix.uploaded_total, info->length);
     run_input_done(&input);
     return r;
 }
@@ -151,7 +149,7 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
 {
     struct run_file file;
     int64_t now; /* when packs were unreferenced: by another clock that may be long ago */
-    TRY(remote->tier->ops->now(remote->tier, &now));
+    TRY(remote->prefix.tier->ops->now(remote->prefix.tier, &now));
     memcpy(info->history, remote->store->local.sb.history, sizeof info->history);
     int r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, info);
     if (r == 0)
@@ -207,7 +205,7 @@ static int put_run_again(struct remote *remote, const struct run_info *info, enu
     bool is_local;
     int r = run_look(&remote->store->local, info);
     if (r == -ENOENT)
-        r = runs_fetch(remote->store, remote, &remote->head);
+        r = runs_fetch(remote->store, remote, &remote->prefix.head);
     if (r == 0)
         r = put_run_at(remote, info, place, &is_local);
     if (r == 0)
@@ -222,7 +220,7 @@ static int keep_run_at(struct remote *remote, const struct run_info *info, enum 
     if (run_is_bad(remote, info->id, place))
         return put_run_again(remote, info, place, "damaged or missing");
     int r = run_check_at(remote, info, place, false);
-    return remote_object_is_lost(r)
+    return prefix_object_is_lost(r)
                ? put_run_again(remote, info, place, r == -ENOENT ? "missing" : "truncated")
                : r;
 }
@@ -230,11 +228,12 @@ static int keep_run_at(struct remote *remote, const struct run_info *info, enum 
 int runs_keep(struct remote *remote, const uint64_t seen[RUN_PLACES])
 {
     int r = 0;
-    check(remote->head.run_count <= HEAD_RUNS_MAX);
-    for (uint32_t i = 0; i < remote->head.run_count && r == 0; i++)
+    check(remote->prefix.head.run_count <= HEAD_RUNS_MAX);
+    for (uint32_t i = 0; i < remote->prefix.head.run_count && r == 0; i++)
         for (unsigned place = 0; place < RUN_PLACES && r == 0; place++)
-            if (!(seen[place] >> i & 1) || run_is_bad(remote, remote->head.runs[i].id, place))
-                r = keep_run_at(remote, &remote->head.runs[i], place);
+            if (!(seen[place] >> i & 1) ||
+                run_is_bad(remote, remote->prefix.head.runs[i].id, place))
+                r = keep_run_at(remote, &remote->prefix.head.runs[i], place);
     if (r == 0)
         remote->runs.bad_count = 0;
     return r;
@@ -246,7 +245,7 @@ static int scrub_local_run(struct remote *remote, const struct run_info *info)
     if (run_look(&remote->store->local, info) != -ENOENT)
         return 0;
     atomic_fetch_add(&remote->runs.scrub_found, 1);
-    int r = runs_fetch(remote->store, remote, &remote->head);
+    int r = runs_fetch(remote->store, remote, &remote->prefix.head);
     if (r == 0) {
         atomic_fetch_add(&remote->runs.scrub_healed, 1);
         log_info("NVMe: runs/%016llx was missing or damaged: fetched again",
@@ -258,7 +257,7 @@ static int scrub_local_run(struct remote *remote, const struct run_info *info)
 static int scrub_run_at(struct remote *remote, const struct run_info *info, enum run_place place)
 {
     int r = run_check_at(remote, info, place, true);
-    if (!remote_object_is_lost(r))
+    if (!prefix_object_is_lost(r))
         return r;
     atomic_fetch_add(&remote->runs.scrub_found, 1);
     r = put_run_again(remote, info, place, r == -ENOENT ? "missing" : "damaged");
@@ -270,14 +269,14 @@ static int scrub_run_at(struct remote *remote, const struct run_info *info, enum
 static void scrub_runs_now(struct remote *remote)
 {
     int r = 0;
-    for (uint32_t i = 0; i < remote->head.run_count && r != -ECANCELED; i++) {
-        r = scrub_local_run(remote, &remote->head.runs[i]);
+    for (uint32_t i = 0; i < remote->prefix.head.run_count && r != -ECANCELED; i++) {
+        r = scrub_local_run(remote, &remote->prefix.head.runs[i]);
         for (unsigned place = 0; place < RUN_PLACES && r != -ECANCELED; place++) {
-            r = scrub_run_at(remote, &remote->head.runs[i], place);
+            r = scrub_run_at(remote, &remote->prefix.head.runs[i], place);
             if (r < 0 && r != -ECANCELED)
                 remote_error(remote, r, "%s/%016llx cannot be verified or stored again now (%s)",
-                             run_directories[place], (unsigned long long)remote->head.runs[i].id,
-                             strerror(-r));
+                             run_directories[place],
+                             (unsigned long long)remote->prefix.head.runs[i].id, strerror(-r));
         }
     }
     atomic_store(&remote->runs.scrub, RUN_SCRUB_DONE);
@@ -315,5 +314,5 @@ void runs_tick(struct remote *remote)
     remote->runs.due_at = now + KEEP_RETRY_NS;
     if (r != -ECANCELED)
         log_warn("remote: runs of head %llu cannot be stored again now (%s); retrying",
-                 (unsigned long long)remote->head.number, strerror(-r));
+                 (unsigned long long)remote->prefix.head.number, strerror(-r));
 }

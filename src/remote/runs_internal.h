@@ -4,16 +4,11 @@
 
 #include <stdatomic.h>
 
-#include "format/head.h"
+#include "prefix/prefix.h"
 
 struct remote;
 struct store;
 struct view_cut;
-
-/* A run lies in two objects of the same bytes. Remotes of earlier versions have the first alone,
- * until a writer puts the copy there. */
-enum run_place { RUN_FIRST, RUN_COPY, RUN_PLACES };
-extern const char *const run_directories[RUN_PLACES];
 
 /* One of the objects is missing or damaged. */
 struct bad_run {
@@ -50,22 +45,20 @@ CAIRN_MUST_CHECK int runs_keep(struct remote *remote, const uint64_t seen[RUN_PL
 /* --- check.c ---------------------------------------------------------------------------------- */
 
 /* Is the object there, in the length of the run, and its content, if that is read?
- * remote_object_is_lost() of the result: no. */
+ * prefix_object_is_lost() of the result: no. */
 CAIRN_MUST_CHECK int run_check_at(struct remote *remote, const struct run_info *info,
                                   enum run_place place, bool reads_content);
 
 /* --- run_fetch.c ------------------------------------------------------------------------------ */
 
 /* Makes sure that STORE/runs has all runs of the head, whole and verified. `remote` NULL: from the
- * disk alone. remote_object_is_lost() of the result: the remote does not have one of them any more,
+ * disk alone. prefix_object_is_lost() of the result: the remote does not have one of them any more,
  * in neither place; cause_text() names it. */
 CAIRN_MUST_CHECK int runs_fetch(struct store *store, struct remote *remote,
                                 const struct head *head);
 /* The same; *ret_run is the one that is lost. */
 CAIRN_MUST_CHECK int runs_fetch_of(struct store *store, struct remote *remote,
                                    const struct head *head, uint64_t *ret_run);
-/* By the error of reading it: it is missing or damaged. */
-bool remote_object_is_lost(int error);
 bool head_names_run(const struct head *head, uint64_t id);
 bool run_is_bad(const struct remote *remote, uint64_t id, enum run_place place);
 
@@ -73,21 +66,18 @@ bool run_is_bad(const struct remote *remote, uint64_t id, enum run_place place);
 
 /* The newest head between two numbers of which all runs are in STORE/runs now, where a later one
  * lacks `lost_run`. -ENOENT: there is none. */
-CAIRN_MUST_CHECK int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before,
-                                       uint64_t lost_run, struct head *ret_head);
-/* The newest head lacks a run, as `why` says: remote->head becomes a whole one after number
+CAIRN_MUST_CHECK int heads_find_whole(struct remote *remote, uint64_t after, uint64_t before,
+                                      uint64_t lost_run, struct head *ret_head);
+/* The newest head lacks a run, as `why` says: remote->prefix.head becomes a whole one after number
  * `after`, where the options allow it. Else *ret_text says what can be done (caller frees). Reads
  * alone. */
-CAIRN_MUST_CHECK int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run,
-                                    const char *why, char **ret_text);
+CAIRN_MUST_CHECK int heads_go_back(struct remote *remote, uint64_t after, uint64_t lost_run,
+                                   const char *why, char **ret_text);
 /* The same where the newest head itself is damaged, and the options allow it. */
-CAIRN_MUST_CHECK int remote_go_back_from_damaged(struct remote *remote, char **ret_text);
+CAIRN_MUST_CHECK int heads_go_back_from_damaged(struct remote *remote, char **ret_text);
 /* The newest head that is there may not be the newest that was: a run that no head names tells.
  * Notes and logs it. For the opening thread. */
-void remote_look_for_later_run(struct remote *remote);
-/* A writer goes back: remote->head, which it will go on from, says so, and the log. Sets
- * given_up->time. */
-CAIRN_MUST_CHECK int remote_give_up_heads(struct remote *remote, struct head_given_up *given_up);
+void heads_look_for_later_run(struct remote *remote);
 #define HEAD_TIME_LEN 32u
 /* Prints a time (ns since 1970; 0: unknown), for people. */
 void head_time_text(int64_t time, char buf[HEAD_TIME_LEN]);

@@ -15,7 +15,7 @@
 
 const char *remote_name(const struct remote *remote)
 {
-    return remote->name;
+    return remote->prefix.name;
 }
 
 static void note_trouble(struct remote *remote, bool is_unreachable, const char *text)
@@ -48,7 +48,7 @@ void remote_error(struct remote *remote, int error, const char *fmt, ...)
     cause_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
     if (error < 0)
-        remote->tier->ops->last_error(remote->tier, cause, sizeof cause);
+        remote->prefix.tier->ops->last_error(remote->prefix.tier, cause, sizeof cause);
     cause_format(whole, sizeof whole, "%s%s%s", text, *cause ? ": " : "", cause);
     note_trouble(remote, error < 0, whole);
 }
@@ -62,7 +62,7 @@ void remote_works(struct remote *remote)
 {
     LOCK_SCOPE(&remote->shared.lock);
     if (remote->shared.unreachable_ns)
-        log_info("remote: %s answers again", remote->name);
+        log_info("remote: %s answers again", remote->prefix.name);
     remote->shared.unreachable_ns = 0;
     if (remote->shared.state == REMOTE_UNREACHABLE || remote->shared.state == REMOTE_CONNECTING)
         remote->shared.state = remote->options.read_only ? REMOTE_FOLLOWING : REMOTE_IDLE;
@@ -98,7 +98,7 @@ void remote_fence(struct remote *remote, const struct head *theirs)
         "%s was taken over by %s (head %llu): nothing more is published from here; what is not "
         "there stays "
         "readable on this mount: copy it, or mount the store with an empty prefix of its own",
-        remote->name, theirs->holder, (unsigned long long)theirs->number);
+        remote->prefix.name, theirs->holder, (unsigned long long)theirs->number);
     remote_give_up(remote);
 }
 
@@ -213,7 +213,7 @@ bool remote_will_relieve(struct remote *remote)
         return false;
     int64_t now = clock_monotonic_ns();
     uint64_t applied = view_state(remote->store->local.view).applied_seq,
-             uploaded = atomic_load(&remote->uploaded_total);
+             uploaded = atomic_load(&remote->prefix.uploaded_total);
     uint64_t published = horizon_published(remote->store->commit.horizon);
     LOCK_SCOPE(&remote->shared.lock);
     if (!remote->relief.at || uploaded != remote->relief.uploaded ||
@@ -229,7 +229,7 @@ bool remote_will_relieve(struct remote *remote)
 
 void remote_be_brief(struct remote *remote, bool brief)
 {
-    remote->tier->patience_ns =
+    remote->prefix.tier->patience_ns =
         brief ? (int64_t)min_u64((uint64_t)remote->patience_ns, BRIEF_PATIENCE_NS)
               : remote->patience_ns;
 }

@@ -69,9 +69,9 @@ void store_remote_status(struct store *store, struct remote_status *ret)
         return;
     struct view_remote view = view_remote(store->local.view);
     struct tier_traffic traffic;
-    (void)snprintf(ret->name, sizeof ret->name, "%s", remote->name);
+    (void)snprintf(ret->name, sizeof ret->name, "%s", remote->prefix.name);
     shared_status(remote, ret);
-    remote->tier->ops->traffic(remote->tier, &traffic);
+    remote->prefix.tier->ops->traffic(remote->prefix.tier, &traffic);
     ret->behind_bytes = view.pending_bytes;
     ret->behind_chunks = view.pending_chunks;
     ret->damaged_chunks = remote_damaged_chunks(remote);
@@ -87,9 +87,9 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     ret->head_total = traffic.by_kind[TIER_HEAD];
     ret->delete_total = traffic.by_kind[TIER_DELETE];
     ret->received_bytes_total = traffic.received_bytes;
-    ret->uploaded_bytes_total = atomic_load(&remote->uploaded_total);
+    ret->uploaded_bytes_total = atomic_load(&remote->prefix.uploaded_total);
     ret->merged_bytes_total = atomic_load(&remote->merged_total);
-    ret->fetched_bytes_total = atomic_load(&remote->fetched_total) + ret->merged_bytes_total;
+    ret->fetched_bytes_total = atomic_load(&remote->prefix.fetched_total) + ret->merged_bytes_total;
     ret->encoded = encode_counts(&remote->encoded);
     int64_t since = local_follows(&store->local)
                         ? 0

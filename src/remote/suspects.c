@@ -82,8 +82,8 @@ int suspects_check_index(struct remote *remote, const struct view_remote_pack *p
 {
     uint32_t count = 0;
     uint64_t length = 0;
-    int r = pack_read_index(remote->tier, remote->store->local.sb.history, pack->pack, count_entry,
-                            &count, &length);
+    int r = pack_read_index(remote->prefix.tier, remote->store->local.sb.history, pack->pack,
+                            count_entry, &count, &length);
     return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
 

@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "remote/layout.h"
 #include "remote/maintenance_internal.h"
-#include "remote/prefix.h"
 #include "remote/upload.h"
 
 #define TICK_MS 250
@@ -90,10 +89,10 @@ static void describe_head(struct remote *remote, const struct view_cut *cut, str
     struct view_remote view = view_remote(store->local.view);
     memcpy(head->history, store->local.sb.history, sizeof head->history);
     memcpy(head->store, store->local.sb.store, sizeof head->store);
-    (void)snprintf(head->holder, sizeof head->holder, "%s", remote->holder);
-    head->number = remote->head.number + 1;
+    (void)snprintf(head->holder, sizeof head->holder, "%s", remote->prefix.holder);
+    head->number = remote->prefix.head.number + 1;
     head->writer = store->local.sb.writer;
-    head->incompat = prefix_features(remote);
+    head->incompat = prefix_features(&remote->prefix);
     head->epoch = store->local.epoch;
     head->time = clock_realtime_ns();
     head->cut = state.applied_seq;
@@ -113,7 +112,7 @@ static int publish_head(struct upload *up, struct head *head)
     struct remote *remote = up->remote;
     struct store *store = remote->store;
     describe_head(remote, up->cut, head);
-    int r = remote_put_head(remote, head);
+    int r = head_put(&remote->prefix, head);
     if (r == -ESTALE)
         remote_fence(remote, head);
     if (r < 0)
@@ -132,7 +131,7 @@ static int publish_cut(struct upload *up)
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     uint64_t missing = 0;
     bool is_news;
-    *head = remote->head;
+    *head = remote->prefix.head;
     int r = runs_publish(remote, up->cut, head, &is_news, &missing);
     if (r == 0 && is_news)
         r = publish_head(up, head);

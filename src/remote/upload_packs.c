@@ -61,7 +61,7 @@ struct sending {
 static int put_until_done(struct remote *remote, const char *object, const void *buf, size_t len)
 {
     for (;;) {
-        int r = remote->tier->ops->put(remote->tier, object, buf, len);
+        int r = remote->prefix.tier->ops->put(remote->prefix.tier, object, buf, len);
         if (r == 0) {
             remote_works(remote);
             return 0;
@@ -100,7 +100,7 @@ static int send_pack(struct sending *s)
     TRY(put_until_done(remote, object, s->buffer.bytes, len));
     TRY(upload_wait_for_view_room(remote));
     TRY(view_remote_placed(store->local.view, s->id, len, s->entries, s->count));
-    atomic_fetch_add(&remote->uploaded_total, len);
+    atomic_fetch_add(&remote->prefix.uploaded_total, len);
     mutex_lock(&remote->shared.lock);
     remote->shared.target_bytes -= min_u64(remote->shared.target_bytes, s->buffer.data_len);
     mutex_unlock(&remote->shared.lock);

@@ -98,8 +98,8 @@ static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *
     if (r == 0 && window)
         r = read_through_window(store, &remote, stored, raw, window);
     else if (r == 0) {
-        r = read_place(store, store->remote->tier, &remote, stored, raw);
-        atomic_fetch_add(&store->remote->fetched_total, r == 0 ? remote.stored_len : 0);
+        r = read_place(store, store->remote->prefix.tier, &remote, stored, raw);
+        atomic_fetch_add(&store->remote->prefix.fetched_total, r == 0 ? remote.stored_len : 0);
     }
     if (r == 0)
         *entry = remote;

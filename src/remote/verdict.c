@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "commit/session.h"
 #include "remote/internal.h"
-#include "remote/prefix.h"
 
 /* --- state of the journal --------------------------------------------------------------------- */
 
@@ -73,7 +72,8 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
 bool head_is_from_here(const struct store *store, const struct head *known)
 {
     _cleanup_free_ char *name = local_remote_name(&store->local);
-    return known && !local_head_is_lost(known) && (!name || strcmp(name, store->remote->name) == 0);
+    return known && !local_head_is_lost(known) &&
+           (!name || strcmp(name, store->remote->prefix.name) == 0);
 }
 
 bool head_same_state(const struct head *a, const struct head *b)
@@ -161,7 +161,7 @@ static bool is_continued(const struct judging *j)
 bool head_was_given_up(const struct store *store, const struct head *known, const struct head *head)
 {
     return head_is_from_here(store, known) && head_gave_up(head, known) &&
-           !head_is_theirs(store, known);
+           !head_is_theirs(&store->local, known);
 }
 
 static enum verdict judge_store(struct judging *j)
@@ -183,16 +183,16 @@ static enum verdict judge_store(struct judging *j)
         return VERDICT_REFUSE;
     if (head_gave_up(j->head, j->known))
         log_warn("%s: head %llu, whose state this store has from there, was given up since",
-                 j->store->remote->name, (unsigned long long)j->known->number);
+                 j->store->remote->prefix.name, (unsigned long long)j->known->number);
     return VERDICT_BEGIN;
 }
 
 enum verdict verdict_of(struct store *store, const struct head *known, const struct head *head)
 {
     struct judging j = {.store = store, .known = known, .head = head};
-    j.is_ours = !head_is_theirs(store, head);
+    j.is_ours = !head_is_theirs(&store->local, head);
     j.was_here = head_is_from_here(store, known);
-    j.is_own = j.was_here && !head_is_theirs(store, known);
+    j.is_own = j.was_here && !head_is_theirs(&store->local, known);
     j.known_cut = j.was_here ? known->cut : 0;
     return judge_store(&j);
 }
@@ -201,37 +201,39 @@ int head_check_number(struct remote *remote, const struct head *known, bool *ret
 {
     _cleanup_free_ struct head *there = xmalloc(sizeof *there);
     bool is_own = head_is_from_here(remote->store, known) && head_was_published(known) &&
-                  !head_is_theirs(remote->store, known) &&
-                  head_is_theirs(remote->store, &remote->head);
-    int r = is_own ? remote_read_head(remote, known->number, there) : -ENOENT;
+                  !head_is_theirs(&remote->store->local, known) &&
+                  head_is_theirs(&remote->store->local, &remote->prefix.head);
+    int r = is_own ? head_read(&remote->prefix, known->number, there) : -ENOENT;
     *ret_other = r == 0 && memcmp(there->nonce, known->nonce, sizeof there->nonce) != 0;
-    return remote_object_is_lost(r) ? 0 : r;
+    return prefix_object_is_lost(r) ? 0 : r;
 }
 
 /* --- what is said ----------------------------------------------------------------------------- */
 
 static char *explain_other(const struct store *store, const struct head *head)
 {
-    if (!head_is_theirs(store, head))
+    if (!head_is_theirs(&store->local, head))
         return xasprintf("the newest head of %s (%llu) is of another state than this store ever "
                          "published there, or of an "
                          "older one, and %s has data that is not in it; mount it without --remote "
                          "to copy them, and give "
                          "an empty STORE to go on from the remote",
-                         store->remote->name, (unsigned long long)head->number, store->local.path);
+                         store->remote->prefix.name, (unsigned long long)head->number,
+                         store->local.path);
     if (!store->local.stage && session_left_stage(store->local.path, store->local.sb.store))
         return xasprintf("%s went on without this store: %s published head %llu, and the stage "
                          "that %s left when it died may have "
                          "data that was never published; mount it without --remote once: what "
                          "there is can be copied then, and "
                          "without any it goes on from the remote the next time",
-                         store->remote->name, head->holder, (unsigned long long)head->number,
+                         store->remote->prefix.name, head->holder, (unsigned long long)head->number,
                          store->local.path);
     return xasprintf(
         "%s went on without this store: %s published head %llu, and %s has data that is not in "
         "it; mount it without --remote to copy them, and give an empty STORE to go on from "
         "the remote",
-        store->remote->name, head->holder, (unsigned long long)head->number, store->local.path);
+        store->remote->prefix.name, head->holder, (unsigned long long)head->number,
+        store->local.path);
 }
 
 static char *explain_unknown(const struct store *store)
@@ -239,7 +241,7 @@ static char *explain_unknown(const struct store *store)
     return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): "
                      "what is there that %s has not is not "
                      "known; nothing was changed; mount it without --remote to copy its files",
-                     store->local.path, store->remote->name);
+                     store->local.path, store->remote->prefix.name);
 }
 
 static char *explain_given_up(const struct store *store, const struct head *known,
@@ -256,7 +258,7 @@ static char *explain_given_up(const struct store *store, const struct head *know
         "head %llu (%llu files, %.1f MiB), and would lose what is not in the remote's. Nothing was "
         "changed. To copy its files, mount it without --remote; to publish its state elsewhere, "
         "mount it with an empty prefix; to go on from the remote without it, give an empty STORE",
-        store->remote->name, (unsigned long long)known->number, of, when,
+        store->remote->prefix.name, (unsigned long long)known->number, of, when,
         (unsigned long long)head->number, head->holder, store->local.path,
         (unsigned long long)known->number, (unsigned long long)known->files,
         (double)known->logical_bytes / MIB);

@@ -19,7 +19,7 @@ static void *watch(void *arg)
     while (!wait_for_end(remote)) {
         if (!remote->options.cancelled(remote->options.progress_arg))
             continue;
-        remote->tier->ops->interrupt(remote->tier);
+        remote->prefix.tier->ops->interrupt(remote->prefix.tier);
         break;
     }
     return NULL;
@@ -27,7 +27,7 @@ static void *watch(void *arg)
 
 void remote_watch_start(struct remote *remote)
 {
-    if (!remote || !remote->options.cancelled || !remote->tier->ops->interrupt)
+    if (!remote || !remote->options.cancelled || !remote->prefix.tier->ops->interrupt)
         return;
     remote->watch.started = thread_start(&remote->watch.thread, "cairn-start", watch, remote) == 0;
 }

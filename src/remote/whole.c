@@ -9,11 +9,8 @@
 
 #include "base/log.h"
 #include "base/vector.h"
-#include "format/object.h"
-#include "remote/prefix.h"
+#include "remote/internal.h"
 #include "remote/life.h"
-
-DEFINE_VECTOR(numbers, uint64_t);
 
 /* --- finding it ------------------------------------------------------------------------------- */
 
@@ -51,8 +48,8 @@ static int find_head_without(struct remote *remote, struct numbers *numbers, uin
     size_t first = 0; /* candidates before it do not name the run; from numbers->count on, all do */
     while (first < numbers->count) {
         size_t middle = first + (numbers->count - first) / 2;
-        int r = remote_read_head(remote, numbers->at[middle], head);
-        if (remote_object_is_lost(r))
+        int r = head_read(&remote->prefix, numbers->at[middle], head);
+        if (prefix_object_is_lost(r))
             drop_number(numbers, middle);
         else if (r < 0)
             return r;
@@ -63,8 +60,8 @@ static int find_head_without(struct remote *remote, struct numbers *numbers, uin
     }
     check(first == numbers->count);
     while (numbers->count > 0) {
-        int r = remote_read_head(remote, numbers->at[numbers->count - 1], head);
-        if (!remote_object_is_lost(r))
+        int r = head_read(&remote->prefix, numbers->at[numbers->count - 1], head);
+        if (!prefix_object_is_lost(r))
             return r < 0 || head->run_count > 0 ? r : -ENOENT;
         drop_number(numbers, numbers->count - 1);
     }
@@ -81,14 +78,14 @@ static void drop_given_up(struct numbers *numbers, const struct head *head)
     numbers->count = kept;
 }
 
-int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, uint64_t lost_run,
-                      struct head *ret_head)
+int heads_find_whole(struct remote *remote, uint64_t after, uint64_t before, uint64_t lost_run,
+                     struct head *ret_head)
 {
     char object[OBJECT_NAME_LEN];
-    struct candidates candidates = {.newest = &remote->head};
+    struct candidates candidates = {.newest = &remote->prefix.head};
     object_name("heads", after, object);
-    int r = remote->tier->ops->list(remote->tier, "heads", after ? object : NULL, add_candidate,
-                                    &candidates);
+    int r = remote->prefix.tier->ops->list(remote->prefix.tier, "heads", after ? object : NULL,
+                                           add_candidate, &candidates);
     struct numbers numbers = candidates.numbers;
     vector_sort(&numbers, compare_u64);
     while (numbers.count > 0 && numbers.at[numbers.count - 1] >= before)
@@ -97,7 +94,7 @@ int remote_whole_head(struct remote *remote, uint64_t after, uint64_t before, ui
         r = find_head_without(remote, &numbers, lost_run, ret_head);
     while (r == 0) {
         r = runs_fetch_of(remote->store, remote, ret_head, &lost_run);
-        if (!remote_object_is_lost(r))
+        if (!prefix_object_is_lost(r))
             break;
         numbers.count--;
         drop_given_up(&numbers, ret_head);
@@ -120,61 +117,50 @@ void head_time_text(int64_t published, char buf[HEAD_TIME_LEN])
         (void)snprintf(buf, HEAD_TIME_LEN, "%lld", (long long)seconds);
 }
 
-int remote_give_up_heads(struct remote *remote, struct head_given_up *given_up)
-{
-    TRY(remote->tier->ops->now(remote->tier, &given_up->time));
-    head_give_up(&remote->head, given_up);
-    log_warn("remote: heads %llu to %llu are given up: what they name stays in %s for %.1f hours "
-             "(rollback_keep)",
-             (unsigned long long)given_up->first, (unsigned long long)given_up->last, remote->name,
-             (double)remote->options.rollback_keep_ns / 3.6e12);
-    return 0;
-}
-
 /* For a writer, later heads keep their numbers, and no number is given out twice: neither an epoch,
  * nor an inode's, nor a pack's. No store published such a head. */
 static int rest_on_whole_head(struct remote *remote, const struct head *whole)
 {
-    struct head newest = remote->head;
-    remote->head = *whole;
+    struct head newest = remote->prefix.head;
+    remote->prefix.head = *whole;
     if (remote->options.read_only)
         return 0;
     /* No store counts that far: the number is not one that a writer gave out. */
     if (!newest.epoch && newest.number - whole->number >= EPOCH_LAST - whole->epoch)
         return -EUCLEAN;
-    remote->head.number = newest.number;
+    remote->prefix.head.number = newest.number;
     /* One that cannot be read: each head between began one epoch at most. */
-    remote->head.epoch = newest.epoch ? max_u64(whole->epoch, newest.epoch)
-                                      : whole->epoch + (newest.number - whole->number);
-    remote->head.max_ino = max_u64(whole->max_ino, newest.max_ino);
-    remote->head.max_id = max_u64(whole->max_id, newest.max_id);
-    TRY(remote_give_up_heads(remote, &(struct head_given_up){.cut = whole->cut,
-                                                             .epoch = remote->head.epoch,
-                                                             .first = whole->number + 1,
-                                                             .last = newest.number}));
-    ssize_t got = getrandom(remote->head.nonce, sizeof remote->head.nonce, 0);
-    return got == (ssize_t)sizeof remote->head.nonce ? 0 : -EIO;
+    remote->prefix.head.epoch = newest.epoch ? max_u64(whole->epoch, newest.epoch)
+                                             : whole->epoch + (newest.number - whole->number);
+    remote->prefix.head.max_ino = max_u64(whole->max_ino, newest.max_ino);
+    remote->prefix.head.max_id = max_u64(whole->max_id, newest.max_id);
+    TRY(heads_give_up(&remote->prefix, &(struct head_given_up){.cut = whole->cut,
+                                                               .epoch = remote->prefix.head.epoch,
+                                                               .first = whole->number + 1,
+                                                               .last = newest.number}));
+    ssize_t got = getrandom(remote->prefix.head.nonce, sizeof remote->prefix.head.nonce, 0);
+    return got == (ssize_t)sizeof remote->prefix.head.nonce ? 0 : -EIO;
 }
 
-int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, const char *why,
-                   char **ret_text)
+int heads_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, const char *why,
+                  char **ret_text)
 {
     _cleanup_free_ struct head *whole = xmalloc(sizeof *whole);
-    unsigned long long newest = remote->head.number;
+    unsigned long long newest = remote->prefix.head.number;
     char since[HEAD_TIME_LEN], of[HEAD_TIME_LEN];
-    int r = remote_whole_head(remote, after, remote->head.number, lost_run, whole);
-    head_time_text(remote->head.published, of);
+    int r = heads_find_whole(remote, after, remote->prefix.head.number, lost_run, whole);
+    head_time_text(remote->prefix.head.published, of);
     head_time_text(r == 0 ? whole->published : 0, since);
     if (r == -ENOENT) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; no older "
                               "head is whole; 'cairn fsck %s' tells what is left",
-                              remote->name, newest, of, why, remote->name);
+                              remote->prefix.name, newest, of, why, remote->prefix.name);
         return -EUCLEAN;
     }
     if (r < 0) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; looking "
                               "for an older one failed: %s",
-                              remote->name, newest, of, why, strerror(-r));
+                              remote->prefix.name, newest, of, why, strerror(-r));
         return r;
     }
     if (!remote->options.read_only && !remote->options.rollback) {
@@ -182,7 +168,7 @@ int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, con
             "%s: the newest state (head %llu of %s) cannot be read: %s; head %llu of %s is whole: "
             "'cairn ls', 'cairn cp' and a mount with -o ro show it; to go on from there, and give "
             "up what came later, mount with --rollback",
-            remote->name, newest, of, why, (unsigned long long)whole->number, since);
+            remote->prefix.name, newest, of, why, (unsigned long long)whole->number, since);
         return -EUCLEAN;
     }
     free(remote->runs.shown_instead);
@@ -194,16 +180,16 @@ int remote_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, con
     return rest_on_whole_head(remote, whole);
 }
 
-int remote_go_back_from_damaged(struct remote *remote, char **ret_text)
+int heads_go_back_from_damaged(struct remote *remote, char **ret_text)
 {
     uint64_t newest;
     char why[64];
-    TRY(remote_newest_number(remote, 0, &newest));
+    TRY(heads_newest_number(&remote->prefix, 0, &newest));
     (void)snprintf(why, sizeof why, "heads/%016llx is damaged", (unsigned long long)newest);
-    remote->head = (struct head){.number = newest};
-    int r = remote_go_back(remote, 0, 0, why, ret_text);
+    remote->prefix.head = (struct head){.number = newest};
+    int r = heads_go_back(remote, 0, 0, why, ret_text);
     if (r < 0)
-        remote->head = (struct head){0};
+        remote->prefix.head = (struct head){0};
     return r;
 }
 
@@ -226,22 +212,22 @@ static int note_later_run(const struct tier_object *object, void *arg)
     return 0;
 }
 
-void remote_look_for_later_run(struct remote *remote)
+void heads_look_for_later_run(struct remote *remote)
 {
-    const struct head *head = &remote->head;
+    const struct head *head = &remote->prefix.head;
     struct later_run later = {0};
     char object[OBJECT_NAME_LEN], of[HEAD_TIME_LEN], since[HEAD_TIME_LEN];
     uint64_t newest = 0;
     for (uint32_t i = 0; i < head->run_count; i++)
         newest = max_u64(newest, head->runs[i].id);
     if (newest == 0 || remote->runs.shown_instead || !remote->is_attached ||
-        remote->tier->ops->now(remote->tier, &later.until) < 0)
+        remote->prefix.tier->ops->now(remote->prefix.tier, &later.until) < 0)
         return;
     object_name(run_directories[RUN_FIRST], newest, object);
     later.id = newest;
     later.until -= LATER_AGE_NS;
-    if (remote->tier->ops->list(remote->tier, run_directories[RUN_FIRST], object, note_later_run,
-                                &later) < 0 ||
+    if (remote->prefix.tier->ops->list(remote->prefix.tier, run_directories[RUN_FIRST], object,
+                                       note_later_run, &later) < 0 ||
         later.id == newest)
         return;
     head_time_text(head->published, of);

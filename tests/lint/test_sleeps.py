@@ -44,14 +44,15 @@ ALLOWED = {
     "fuse/hold.c": (1, "as front.c"),
     "fuse/loop.c": (1, "callers are looked at for a fatal signal, which the kernel does not always tell"),
     "fuse/turns.c": (1, "no thread has received for a while: another one does"),
+    "prefix/heads.c": (3, "the remote, before the next try"),
+    "prefix/lease.c": (1, "another holder's lease runs out"),
+    "prefix/object.c": (1, "the remote, before the next try"),
+    "prefix/prefix.c": (1, "the remote, which may not show all: before the next look"),
     "remote/again.c": (1, "the remote, which may not show all: before the next look"),
     "remote/check.c": (1, "as again.c"),
     "remote/follow.c": (1, "a newer head in the remote"),
-    "remote/head_read.c": (2, "the remote, before the next try"),
-    "remote/heads.c": (2, "the remote, before the next try"),
-    "remote/lease.c": (2, "another holder's lease runs out; ours is renewed"),
-    "remote/prefix.c": (1, "the remote, which may not show all: before the next look"),
-    "remote/remote.c": (1, "the remote takes the lease back: no longer than a moment"),
+    "remote/remote.c": (2, "the remote takes the lease back: no longer than a moment; its prefix pauses"),
+    "remote/renewer.c": (1, "our lease is renewed"),
     "remote/run_fetch.c": (1, "the remote, before the next try"),
     "remote/runs.c": (1, "as run_fetch.c"),
     "remote/state.c": (1, "the wrapper itself"),
@@ -71,7 +72,7 @@ ALLOWED = {
     "view/view.c": (1, "as db.c"),
 }
 # Calls that end by the clock. A wait for a condition with the limit -1 and a poll with 0 or -1 do not.
-SLEEP = re.compile(r"\b(nanosleep|clock_nanosleep|usleep|sleep|sched_yield|pthread_cond_timedwait|interrupt_sleep_ms|remote_pause|mutex_wait_until)\((?!0\))")
+SLEEP = re.compile(r"\b(nanosleep|clock_nanosleep|usleep|sleep|sched_yield|pthread_cond_timedwait|interrupt_sleep_ms|remote_pause|prefix_pause|mutex_wait_until)\((?!0\))")
 LIMITED = re.compile(r"\b(poll|ppoll|epoll_wait|mutex_wait|event_wait)\(((?:[^();]|\((?:[^();]|\([^();]*\))*\))*)\)")
 NO_LIMIT = re.compile(r",\s*(-1|0|INT64_MAX|until|until_ns|deadline)\s*$")
 DEFINITION = re.compile(r"^[a-z][^\n;{}()=]*\b\w+\([^;{}]*\)\s*\{", re.MULTILINE)

@@ -113,7 +113,7 @@ void find_two_packs(uint64_t packs[2])
 void lose_a_pack(void)
 {
     char object[32];
-    struct tier *tier = fixture.store->remote->tier;
+    struct tier *tier = fixture.store->remote->prefix.tier;
     pack_object_name(remote_pack(), object);
     assert_i64(tier->ops->remove(tier, object), 0);
 }

@@ -10,14 +10,14 @@
 static bool is_there(const char *object)
 {
     uint64_t len;
-    struct tier *tier = fixture.store->remote->tier;
+    struct tier *tier = fixture.store->remote->prefix.tier;
     return tier->ops->stat(tier, object, &len) == 0;
 }
 
 static void put(const char *object)
 {
     static _Alignas(4096) uint8_t bytes[4096] = "x";
-    struct tier *tier = fixture.store->remote->tier;
+    struct tier *tier = fixture.store->remote->prefix.tier;
     assert_i64(tier->ops->put(tier, object, bytes, sizeof bytes), 0);
 }
 
@@ -31,7 +31,7 @@ static int count_pack(const struct tier_object *object, void *arg)
 static unsigned pack_count(void)
 {
     unsigned count = 0;
-    struct tier *tier = fixture.store->remote->tier;
+    struct tier *tier = fixture.store->remote->prefix.tier;
     assert_i64(tier->ops->list(tier, "packs", NULL, count_pack, &count), 0);
     return count;
 }
@@ -88,7 +88,7 @@ Test(remote_gc, another_writers_head_stops_it)
     put("packs/0000000000abcdef"); /* the successor's, for all that this store can know */
     pause_ms(300);
     _cleanup_free_ struct head *theirs = make_their_head(1);
-    assert_i64(remote_put_head(fixture.store->remote, theirs), 0);
+    assert_i64(head_put(&fixture.store->remote->prefix, theirs), 0);
     assert_i64(gc(false, &lines), -ESTALE);
     expect_u64(lines, 0);
     cr_expect(is_there("packs/0000000000abcdef"));
@@ -138,7 +138,7 @@ static void expect_idle(void)
 Test(remote_gc, a_head_that_is_there_although_it_failed)
 {
     open_with("remote", GRACE_NS);
-    make_liar(fixture.store->remote->tier);
+    make_liar(fixture.store->remote->prefix.tier);
     liar.lies = true;
     publish_file("a", 1, MIB);
     liar.is_late = true;
@@ -149,8 +149,9 @@ Test(remote_gc, a_head_that_is_there_although_it_failed)
         pause_ms(5);
     pause_ms(100); /* it was looked for, and is not there */
     cr_assert_gt(liar.len, 0);
-    assert_i64(liar.real->put_new(fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
-               0);
+    assert_i64(
+        liar.real->put_new(fixture.store->remote->prefix.tier, liar.object, liar.bytes, liar.len),
+        0);
     liar.lies = false;
     store_drain_remote(fixture.store); /* does not wait until it is time to try again */
     publish_file("c", 3, MIB);
@@ -168,8 +169,9 @@ Test(remote_gc, a_claim_that_comes_late)
     liar.lies = liar.is_late = true;
     fixture_open(&fixture);
     assert_u64(fixture_remote_state(&fixture), REMOTE_UNREACHABLE);
-    assert_i64(liar.real->put_new(fixture.store->remote->tier, liar.object, liar.bytes, liar.len),
-               0);
+    assert_i64(
+        liar.real->put_new(fixture.store->remote->prefix.tier, liar.object, liar.bytes, liar.len),
+        0);
     liar.lies = false;
     publish_file("b", 2, MIB);
     expect_idle();
@@ -184,7 +186,7 @@ Test(remote_gc, many_small_packs_become_few, .timeout = 600)
         publish_file(numbered("f%u", i), i, 40000);
     uint64_t packs = view_remote(fixture.store->local.view).packs;
     cr_expect_leq(packs, 18, "%llu", (unsigned long long)packs);
-    cr_expect_leq(atomic_load(&fixture.store->remote->uploaded_total), 8 * MIB);
+    cr_expect_leq(atomic_load(&fixture.store->remote->prefix.uploaded_total), 8 * MIB);
     struct job_status status = fixture_run_job(&fixture, scrub_both);
     expect_u64(status.counts.found, 0);
     expect_i64(status.error, 0);

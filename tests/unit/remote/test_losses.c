@@ -291,7 +291,7 @@ Test(losses, an_object_that_is_denied_keeps_no_other_from_being_repaired, .timeo
     find_two_packs(packs);
     atomic_store(&locked_pack, packs[0]);
     pack_object_name(packs[1], object);
-    assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
+    assert_i64(remote->prefix.tier->ops->remove(remote->prefix.tier, object), 0);
     remote->maintenance->repair_at = INT64_MAX; /* one round finds both, in this order */
     remote_note_bad_pack(remote, packs[0], -EBADMSG);
     remote_note_bad_pack(remote, packs[1], -ENOENT);
@@ -390,7 +390,7 @@ Test(losses, a_pack_that_was_given_up_comes_back, .timeout = 120)
     assert_i64(gc(true, &lines), 0);
     assert_i64(gc(false, &lines), 0);
     pack_object_name(pack, object);
-    assert_i64(remote->tier->ops->stat(remote->tier, object, &len), 0);
+    assert_i64(remote->prefix.tier->ops->stat(remote->prefix.tier, object, &len), 0);
     wait_published();
     fixture_expect(&fixture, "a", 1, 3 * MIB);
     expect_u64(scrub_remote().counts.found, 0);
@@ -417,10 +417,10 @@ Test(losses, heads_that_were_deleted_are_not_made_again, .timeout = 600)
     memset(bytes, 0, 4 * 4096);
     size_t len = head_encode(theirs, bytes);
     (void)snprintf(object, sizeof object, "heads/%016llx", (unsigned long long)theirs->number);
-    assert_i64(remote->tier->ops->put_new(remote->tier, object, bytes, len), 0);
+    assert_i64(remote->prefix.tier->ops->put_new(remote->prefix.tier, object, bytes, len), 0);
     for (uint64_t i = 1; i <= ours; i++) {
         (void)snprintf(object, sizeof object, "heads/%016llx", (unsigned long long)i);
-        assert_i64(remote->tier->ops->remove(remote->tier, object), 0);
+        assert_i64(remote->prefix.tier->ops->remove(remote->prefix.tier, object), 0);
     }
     fixture_put(&fixture, "b", 2, 40000);
     begin_wait(&wait, history_newest(store_commit(fixture.store)->history));

@@ -10,7 +10,7 @@
  *   the newest head is published again, by the store that knows it;
  *   else a new beginning is made beside what is left: numbers go on above all that were found, and
  *   gc deletes nothing that is older than the marker says (`created`). */
-#include "remote/prefix.h"
+#include "prefix/prefix.h"
 
 #include <stdio.h>
 #include <sys/random.h>
@@ -19,6 +19,8 @@
 #include "base/clock.h"
 #include "base/hex.h"
 #include "base/log.h"
+#include "commit/journal.h"
+#include "prefix/heads.h"
 
 #define MARKER "cairn"
 #define MARKER_COPY "heads/cairn"
@@ -34,43 +36,43 @@ static int decode_prefix(const void *buf, size_t len, void *arg)
     return prefix_info_decode(buf, len, arg);
 }
 
-static int read_marker(struct remote *remote, const char *object, struct prefix_info *ret)
+static int read_marker(struct prefix *prefix, const char *object, struct prefix_info *ret)
 {
-    return remote_read_object(remote, object, PREFIX_INFO_LEN, decode_prefix, ret);
+    return prefix_read_object(prefix, object, PREFIX_INFO_LEN, decode_prefix, ret);
 }
 
-static void set_prefix(struct remote *remote, struct prefix_info *info)
+static void set_prefix(struct prefix *prefix, struct prefix_info *info)
 {
-    remote->prefix = *info;
-    remote->has_prefix = true;
+    prefix->marker = *info;
+    prefix->has_marker = true;
     explicit_bzero(&info->key, sizeof info->key);
 }
 
-int remote_meet(struct remote *remote)
+int prefix_meet(struct prefix *prefix)
 {
     struct prefix_info found;
-    int r = read_marker(remote, MARKER, &found);
+    int r = read_marker(prefix, MARKER, &found);
     if (r == 0)
-        set_prefix(remote, &found);
+        set_prefix(prefix, &found);
     return r;
 }
 
-int prefix_check_history(struct remote *remote, char **ret_text)
+int prefix_check_history(struct prefix *prefix, char **ret_text)
 {
-    const struct superblock *sb = &remote->store->local.sb;
-    if (memcmp(remote->prefix.history, sb->history, sizeof sb->history) == 0 &&
-        memcmp(&remote->prefix.key, &sb->key, sizeof sb->key) == 0)
+    const struct superblock *sb = &prefix->local->sb;
+    if (memcmp(prefix->marker.history, sb->history, sizeof sb->history) == 0 &&
+        memcmp(&prefix->marker.key, &sb->key, sizeof sb->key) == 0)
         return 0;
     *ret_text = xasprintf("%s holds the history of another store, and %s has its own; use an empty "
                           "prefix, or an empty "
                           "STORE to continue what is there",
-                          remote->name, remote->store->local.path);
+                          prefix->name, prefix->local->path);
     return -EINVAL;
 }
 
-static void describe_own(const struct store *store, struct prefix_info *ret)
+static void describe_own(const struct prefix *prefix, struct prefix_info *ret)
 {
-    const struct superblock *sb = &store->local.sb;
+    const struct superblock *sb = &prefix->local->sb;
     *ret = (struct prefix_info){
         .version = 1, .incompat = sb->incompat & SUPERBLOCK_INCOMPAT_ENCODINGS, .key = sb->key};
     memcpy(ret->history, sb->history, sizeof sb->history);
@@ -119,14 +121,14 @@ static int count_remaining(const struct tier_object *object, void *arg)
 }
 
 /* Counts packs and runs only where marker or heads are missing: there may be many. */
-static int look_once(struct remote *remote, struct remains *ret)
+static int look_once(struct prefix *prefix, struct remains *ret)
 {
-    struct tier *tier = remote->tier;
+    struct tier *tier = prefix->tier;
     *ret = (struct remains){0};
-    int r = remote->has_prefix ? 0 : remote_meet(remote);
+    int r = prefix->has_marker ? 0 : prefix_meet(prefix);
     if (r == 0 || r == -ENOENT)
         r = tier->ops->list(tier, "heads", NULL, count_remaining_head, ret);
-    if (r < 0 || (remote->has_prefix && ret->heads))
+    if (r < 0 || (prefix->has_marker && ret->heads))
         return r;
     r = tier->ops->list(tier, "packs", NULL, count_remaining, ret);
     for (int i = 0; i < RUN_PLACES && r == 0; i++)
@@ -134,10 +136,10 @@ static int look_once(struct remote *remote, struct remains *ret)
     return r;
 }
 
-static bool is_incomplete(const struct remote *remote, const struct remains *left)
+static bool is_incomplete(const struct prefix *prefix, const struct remains *left)
 {
     bool has_content = left->packs || left->runs || left->copies;
-    return remote->has_prefix ? has_content && !left->heads
+    return prefix->has_marker ? has_content && !left->heads
                               : has_content || left->heads || left->has_copy;
 }
 
@@ -155,77 +157,76 @@ static char *describe_remains(const struct remains *left)
 
 /* --- a prefix that lost its heads ------------------------------------------------------------- */
 
-static bool is_run_there(struct remote *remote, const struct run_info *run)
+static bool is_run_there(struct prefix *prefix, const struct run_info *run)
 {
     char object[OBJECT_NAME_LEN];
     uint64_t len;
     for (int i = 0; i < RUN_PLACES; i++) {
         object_name(run_directories[i], run->id, object);
-        if (remote->tier->ops->stat(remote->tier, object, &len) == 0 && len == run->length)
+        if (prefix->tier->ops->stat(prefix->tier, object, &len) == 0 && len == run->length)
             return true;
     }
     return false;
 }
 
-static bool runs_are_there(struct remote *remote, const struct head *head)
+static bool runs_are_there(struct prefix *prefix, const struct head *head)
 {
     for (uint32_t i = 0; i < head->run_count; i++)
-        if (!is_run_there(remote, &head->runs[i]))
+        if (!is_run_there(prefix, &head->runs[i]))
             return false;
     return true;
 }
 
-bool prefix_known_head(struct remote *remote, struct head *ret_head)
+bool prefix_known_head(struct prefix *prefix, struct head *ret_head)
 {
-    struct store *store = remote->store;
-    _cleanup_free_ char *name = local_remote_name(&store->local);
-    return name && strcmp(name, remote->name) == 0 &&
-           local_head_read(&store->local, ret_head) == 0 && !local_head_is_lost(ret_head);
+    _cleanup_free_ char *name = local_remote_name(prefix->local);
+    return name && strcmp(name, prefix->name) == 0 &&
+           local_head_read(prefix->local, ret_head) == 0 && !local_head_is_lost(ret_head);
 }
 
 /* This store may know the newest head that was lost: unless another writer came after it. */
-static bool may_publish_again(struct remote *remote, const struct remains *left,
+static bool may_publish_again(struct prefix *prefix, const struct remains *left,
                               struct head *ret_head)
 {
-    return prefix_known_head(remote, ret_head) && ret_head->run_count > 0 &&
-           left->epoch <= ret_head->epoch && runs_are_there(remote, ret_head);
+    return prefix_known_head(prefix, ret_head) && ret_head->run_count > 0 &&
+           left->epoch <= ret_head->epoch && runs_are_there(prefix, ret_head);
 }
 
 /* Without its marker a prefix is ours if its newest head is. */
-static bool is_own_history(struct remote *remote, const struct remains *left)
+static bool is_own_history(struct prefix *prefix, const struct remains *left)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    return left->heads ? remote_read_head(remote, left->newest_head, head) == 0
-                       : may_publish_again(remote, left, head);
+    return left->heads ? head_read(prefix, left->newest_head, head) == 0
+                       : may_publish_again(prefix, left, head);
 }
 
 /* Finds what the lost marker said. `has_store`: the superblock was read. */
-static int restore_marker(struct remote *remote, const struct remains *left, bool has_store)
+static int restore_marker(struct prefix *prefix, const struct remains *left, bool has_store)
 {
     struct prefix_info info;
-    int r = read_marker(remote, MARKER_COPY, &info);
-    if (r == -ENOENT && has_store && is_own_history(remote, left)) {
-        describe_own(remote->store, &info);
+    int r = read_marker(prefix, MARKER_COPY, &info);
+    if (r == -ENOENT && has_store && is_own_history(prefix, left)) {
+        describe_own(prefix, &info);
         info.created = left->oldest;
         r = 0;
     }
     if (r < 0)
         return r;
-    set_prefix(remote, &info);
-    remote->beginning.marker_is_lost = true;
+    set_prefix(prefix, &info);
+    prefix->beginning.marker_is_lost = true;
     return 0;
 }
 
 /* Says what was lost, what is left, and what --takeover would do. */
-static char *explain_remains(struct remote *remote, const struct remains *left, bool has_marker,
+static char *explain_remains(struct prefix *prefix, const struct remains *left, bool has_marker,
                              bool has_store)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     _cleanup_free_ char *what = describe_remains(left);
-    bool knows_head = !left->heads && has_store && may_publish_again(remote, left, head);
+    bool knows_head = !left->heads && has_store && may_publish_again(prefix, left, head);
     const char *lost = has_marker ? "every head" : "its marker, the object 'cairn'";
     const char *takeover =
-        left->heads && remote->beginning.marker_is_lost
+        left->heads && prefix->beginning.marker_is_lost
             ? "write the marker anew, and go on from the newest head"
         : knows_head ? "publish the newest head again, which this store knows"
         : left->heads
@@ -236,60 +237,60 @@ static char *explain_remains(struct remote *remote, const struct remains *left, 
               "instead";
     return xasprintf("%s has lost %s: %s. Nothing was changed. Restore the objects from a copy or "
                      "an older version, or mount with --takeover to %s (nothing is deleted)",
-                     remote->name, lost, what, takeover);
+                     prefix->name, lost, what, takeover);
 }
 
-static int take_remains(struct remote *remote, const struct remains *left, bool has_store)
+static int take_remains(struct prefix *prefix, const struct remains *left, bool has_store)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
-    check(remote->options.takeover && !remote->store->local.options.adopting);
-    bool goes_on = left->heads && remote->has_prefix;
-    if (!left->heads && has_store && remote->has_prefix && may_publish_again(remote, left, known)) {
-        remote->head = *known;
+    check(prefix->options->takeover && !prefix->local->options.adopting);
+    bool goes_on = left->heads && prefix->has_marker;
+    if (!left->heads && has_store && prefix->has_marker && may_publish_again(prefix, left, known)) {
+        prefix->head = *known;
         goes_on = true;
     }
-    remote->beginning.epoch = left->epoch;
+    prefix->beginning.epoch = left->epoch;
     if (goes_on)
         return 0;
-    remote->beginning.is_anew = true;
-    remote->beginning.number = max_u64(left->newest_head, left->epoch << LEFT_PER_EPOCH_SHIFT);
+    prefix->beginning.is_anew = true;
+    prefix->beginning.number = max_u64(left->newest_head, left->epoch << LEFT_PER_EPOCH_SHIFT);
     return 0;
 }
 
-static int judge_remains(struct remote *remote, const struct remains *left, bool has_store,
+static int judge_remains(struct prefix *prefix, const struct remains *left, bool has_store,
                          char **ret_text)
 {
-    bool has_marker = remote->has_prefix;
-    int r = has_marker ? 0 : restore_marker(remote, left, has_store);
+    bool has_marker = prefix->has_marker;
+    int r = has_marker ? 0 : restore_marker(prefix, left, has_store);
     if (r < 0 && r != -ENOENT)
         return r;
-    if (remote->options.read_only && left->heads && remote->has_prefix) {
+    if (prefix->options->read_only && left->heads && prefix->has_marker) {
         log_warn("%s has lost its marker, the object 'cairn': it is read by the copy of that",
-                 remote->name);
+                 prefix->name);
         return 0;
     }
-    if (remote->options.takeover && !remote->options.read_only)
-        return take_remains(remote, left, has_store);
-    *ret_text = explain_remains(remote, left, has_marker, has_store);
+    if (prefix->options->takeover && !prefix->options->read_only)
+        return take_remains(prefix, left, has_store);
+    *ret_text = explain_remains(prefix, left, has_marker, has_store);
     if (!has_marker)
-        remote->has_prefix = false; /* the object is looked for again */
+        prefix->has_marker = false; /* the object is looked for again */
     return -EBUSY;
 }
 
-int prefix_look(struct remote *remote, bool has_store, char **ret_text)
+int prefix_look(struct prefix *prefix, bool has_store, char **ret_text)
 {
     struct remains left;
-    remote->has_prefix = remote->has_prefix && !remote->beginning.marker_is_lost;
-    remote->beginning.is_anew = remote->beginning.marker_is_lost = false;
-    remote->beginning.number = remote->beginning.epoch = 0;
+    prefix->has_marker = prefix->has_marker && !prefix->beginning.marker_is_lost;
+    prefix->beginning.is_anew = prefix->beginning.marker_is_lost = false;
+    prefix->beginning.number = prefix->beginning.epoch = 0;
     for (unsigned i = 0;; i++) {
-        TRY(look_once(remote, &left));
-        if (!is_incomplete(remote, &left))
+        TRY(look_once(prefix, &left));
+        if (!is_incomplete(prefix, &left))
             break;
-        if (i == LOOKS || !remote_pause(remote, LOOK_PAUSE_MS << i))
-            return judge_remains(remote, &left, has_store, ret_text);
+        if (i == LOOKS || !prefix_pause(prefix, LOOK_PAUSE_MS << i))
+            return judge_remains(prefix, &left, has_store, ret_text);
     }
-    return remote->has_prefix ? 0 : has_store ? place_check(remote, ret_text) : 0;
+    return prefix->has_marker ? 0 : has_store ? place_check(prefix, ret_text) : 0;
 }
 
 /* --- a prefix that lost its newest heads ------------------------------------------------------ */
@@ -303,74 +304,68 @@ static int note_newest_epoch(const struct tier_object *object, void *arg)
 }
 
 /* A writer creates a head before its first run. */
-int prefix_check_newest(struct remote *remote, char **ret_text)
+int prefix_check_newest(struct prefix *prefix, char **ret_text)
 {
     uint64_t epoch = 0;
-    if (remote->beginning.is_anew || remote->head.number == 0)
+    if (prefix->beginning.is_anew || prefix->head.number == 0)
         return 0;
-    int r = remote->tier->ops->list(remote->tier, run_directories[RUN_FIRST], NULL,
+    int r = prefix->tier->ops->list(prefix->tier, run_directories[RUN_FIRST], NULL,
                                     note_newest_epoch, &epoch);
-    if (r < 0 || epoch <= remote->head.epoch)
+    if (r < 0 || epoch <= prefix->head.epoch)
         return r;
-    if (!remote->options.rollback) {
+    if (!prefix->options->rollback) {
         *ret_text = xasprintf(
             "%s has lost its newest heads: head %llu is the newest, but runs of a later writer are "
             "there. Nothing was changed. Restore the objects below heads/ from a copy or an older "
             "version, or mount with --rollback to go on from head %llu, and give up what came "
             "later",
-            remote->name, (unsigned long long)remote->head.number,
-            (unsigned long long)remote->head.number);
+            prefix->name, (unsigned long long)prefix->head.number,
+            (unsigned long long)prefix->head.number);
         return -EBUSY;
     }
-    remote->beginning.epoch = epoch;
-    return remote_give_up_heads(remote, &(struct head_given_up){.cut = remote->head.cut,
-                                                                .epoch = epoch,
-                                                                .first = remote->head.number + 1,
-                                                                .last = remote->head.number});
+    prefix->beginning.epoch = epoch;
+    return heads_give_up(prefix, &(struct head_given_up){.cut = prefix->head.cut,
+                                                         .epoch = epoch,
+                                                         .first = prefix->head.number + 1,
+                                                         .last = prefix->head.number});
 }
 
 /* --- holding it ------------------------------------------------------------------------------- */
 
 /* Our chunks may come there: an older version must not take them for damage. */
-static uint64_t encodings_to_announce(const struct remote *remote)
+static uint64_t encodings_to_announce(const struct prefix *prefix)
 {
-    return remote->store->local.sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS &
-           ~remote->prefix.incompat;
+    return prefix->local->sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~prefix->marker.incompat;
 }
 
-uint32_t prefix_features(const struct remote *remote)
+uint32_t prefix_features(const struct prefix *prefix)
 {
     _Static_assert(SUPERBLOCK_INCOMPAT_ENCODINGS <= UINT32_MAX, "they fit a head");
-    uint64_t all = remote->store->local.sb.incompat | remote->prefix.incompat;
+    uint64_t all = prefix->local->sb.incompat | prefix->marker.incompat;
     return (uint32_t)(all & SUPERBLOCK_INCOMPAT_ENCODINGS);
 }
 
-static int put_marker(struct remote *remote, const char *object, const struct prefix_info *info,
+static int put_marker(struct prefix *prefix, const char *object, const struct prefix_info *info,
                       bool is_new)
 {
-    const struct tier_ops *ops = remote->tier->ops;
-    uint8_t *bytes = aligned_alloc(4096, 4096);
-    check(bytes != NULL);
-    memset(bytes, 0, 4096);
+    uint8_t bytes[PREFIX_INFO_LEN];
     prefix_info_encode(info, bytes);
-    int r = is_new ? ops->put_new(remote->tier, object, bytes, PREFIX_INFO_LEN)
-                   : ops->put(remote->tier, object, bytes, PREFIX_INFO_LEN);
-    explicit_bzero(bytes, PREFIX_INFO_LEN);
-    free(bytes);
+    int r = prefix_put_object(prefix, object, bytes, sizeof bytes, is_new);
+    explicit_bzero(bytes, sizeof bytes);
     return r;
 }
 
 /* The object is there. Its writer holds the prefix, and keeps what the writer before announced
  * since the object was read. */
-static int announce_encodings(struct remote *remote)
+static int announce_encodings(struct prefix *prefix)
 {
-    int r = remote_meet(remote);
-    if (r < 0 || !encodings_to_announce(remote))
+    int r = prefix_meet(prefix);
+    if (r < 0 || !encodings_to_announce(prefix))
         return r;
-    struct prefix_info info = remote->prefix;
-    info.incompat |= encodings_to_announce(remote);
-    r = put_marker(remote, MARKER, &info, false);
-    return r < 0 ? r : remote_meet(remote);
+    struct prefix_info info = prefix->marker;
+    info.incompat |= encodings_to_announce(prefix);
+    r = put_marker(prefix, MARKER, &info, false);
+    return r < 0 ? r : prefix_meet(prefix);
 }
 
 static bool is_of_history(const struct prefix_info *a, const struct prefix_info *b)
@@ -386,42 +381,42 @@ static bool is_same_marker(const struct prefix_info *a, const struct prefix_info
 
 /* A marker that was not found, and is there now, shows that the prefix was not what it seemed: all
  * of it is looked at again (-EAGAIN). Only ours is none: the answer to a first try was lost. */
-static int make_marker(struct remote *remote)
+static int make_marker(struct prefix *prefix)
 {
     struct prefix_info info, found = {0};
-    check(!remote->options.read_only);
-    bool exists = remote->has_prefix && !remote->beginning.marker_is_lost;
-    if (remote->has_prefix)
-        info = remote->prefix;
+    check(!prefix->options->read_only);
+    bool exists = prefix->has_marker && !prefix->beginning.marker_is_lost;
+    if (prefix->has_marker)
+        info = prefix->marker;
     else
-        describe_own(remote->store, &info);
+        describe_own(prefix, &info);
     int r = 0;
-    if (!remote->has_prefix || remote->beginning.is_anew) {
-        r = remote->tier->ops->now(remote->tier, &info.created);
+    if (!prefix->has_marker || prefix->beginning.is_anew) {
+        r = prefix->tier->ops->now(prefix->tier, &info.created);
         info.created -= CLOCK_STEP_NS;
     }
     if (r == 0)
-        r = put_marker(remote, MARKER, &info, !exists);
+        r = put_marker(prefix, MARKER, &info, !exists);
     if (r == 0 || r == -EEXIST) {
-        int met = read_marker(remote, MARKER, &found);
+        int met = read_marker(prefix, MARKER, &found);
         r = met < 0 ? met : is_same_marker(&info, &found) ? 0 : -EAGAIN;
     }
     explicit_bzero(&found, sizeof found);
     if (r == 0)
-        set_prefix(remote, &info);
+        set_prefix(prefix, &info);
     else if (r == -EAGAIN)
-        remote->has_prefix = false;
-    remote->beginning.marker_is_lost = remote->beginning.marker_is_lost && r < 0;
+        prefix->has_marker = false;
+    prefix->beginning.marker_is_lost = prefix->beginning.marker_is_lost && r < 0;
     return r;
 }
 
 /* The copy has a key, and maybe the only one of what another history left: it gets another name. */
-static int set_foreign_copy_aside(struct remote *remote, const struct prefix_info *copy)
+static int set_foreign_copy_aside(struct prefix *prefix, const struct prefix_info *copy)
 {
     char id[2 * sizeof copy->history + 1];
     hex_print(id, copy->history, sizeof copy->history);
     _cleanup_free_ char *object = xasprintf("%s.%s", MARKER_COPY, id);
-    int r = put_marker(remote, object, copy, true);
+    int r = put_marker(prefix, object, copy, true);
     if (r < 0 && r != -EEXIST)
         return r;
     log_warn("remote: %s, the copy of the marker, was of another history or key: it is %s now, and "
@@ -431,43 +426,41 @@ static int set_foreign_copy_aside(struct remote *remote, const struct prefix_inf
 }
 
 /* The copy of the marker, from which it can be written anew if it is lost. */
-static int keep_copy(struct remote *remote)
+static int keep_copy(struct prefix *prefix)
 {
     struct prefix_info copy = {0};
-    const struct prefix_info *ours = &remote->prefix;
-    check(remote->has_prefix);
-    int r = read_marker(remote, MARKER_COPY, &copy);
+    const struct prefix_info *ours = &prefix->marker;
+    check(prefix->has_marker);
+    int r = read_marker(prefix, MARKER_COPY, &copy);
     bool is_there = r == 0, is_same = is_there && is_same_marker(&copy, ours);
     bool is_damaged = r == -EUCLEAN || r == -EBADMSG;
     if (is_there && !is_of_history(&copy, ours))
-        r = set_foreign_copy_aside(remote, &copy);
+        r = set_foreign_copy_aside(prefix, &copy);
     else if (is_damaged)
         log_warn("remote: %s, the copy of the marker, is damaged: it is made anew", MARKER_COPY);
     explicit_bzero(&copy, sizeof copy);
     if (is_same || (r < 0 && r != -ENOENT && !is_damaged))
         return r;
-    return put_marker(remote, MARKER_COPY, ours, false);
+    return put_marker(prefix, MARKER_COPY, ours, false);
 }
 
 /* Exclusive creation is what keeps two writers apart: a bucket that only pretends is found out
  * before it matters. */
-int prefix_probe_exclusive(struct remote *remote, char **ret_text)
+int prefix_probe_exclusive(struct prefix *prefix, char **ret_text)
 {
     char object[OBJECT_NAME_LEN];
     uint64_t nonce;
-    uint8_t *bytes = aligned_alloc(4096, 4096);
-    check(bytes != NULL);
-    memset(bytes, 'p', 4096);
+    char bytes[64];
+    memset(bytes, 'p', sizeof bytes);
     if (getrandom(&nonce, sizeof nonce, 0) != (ssize_t)sizeof nonce)
         nonce = (uint64_t)clock_realtime_ns();
     object_name("probe", nonce, object);
-    int r = remote->tier->ops->put_new(remote->tier, object, bytes, 64);
+    int r = prefix_put_object(prefix, object, bytes, sizeof bytes, true);
     int again =
-        r == 0 || r == -EEXIST ? remote->tier->ops->put_new(remote->tier, object, bytes, 64) : r;
+        r == 0 || r == -EEXIST ? prefix_put_object(prefix, object, bytes, sizeof bytes, true) : r;
     bool is_denied = r == -EACCES || r == -EPERM || r == -EROFS; /* nothing was made */
-    if (!is_denied && remote->tier->ops->remove(remote->tier, object) < 0)
+    if (!is_denied && prefix->tier->ops->remove(prefix->tier, object) < 0)
         log_warn("remote: the probe %s could not be removed", object);
-    free(bytes);
     if (again == -EEXIST)
         return 0;
     if (again < 0)
@@ -475,27 +468,27 @@ int prefix_probe_exclusive(struct remote *remote, char **ret_text)
     *ret_text = xasprintf(
         "%s cannot create objects exclusively (If-None-Match: *), so two writers could not be kept "
         "apart; use another bucket, or mount with -o unfenced and see to it yourself",
-        remote->name);
+        prefix->name);
     return -EOPNOTSUPP;
 }
 
-int remote_prepare(struct remote *remote, char **ret_text)
+int prefix_prepare(struct prefix *prefix, char **ret_text)
 {
-    if (remote->options.read_only || !remote->is_attached || remote->is_prepared)
+    if (prefix->options->read_only || prefix->is_prepared)
         return 0;
-    if (!remote->has_prefix && !remote->beginning.is_anew)
-        place_report_new(remote);
+    if (!prefix->has_marker && !prefix->beginning.is_anew)
+        place_report_new(prefix);
     bool makes =
-        !remote->has_prefix || remote->beginning.marker_is_lost || remote->beginning.is_anew;
-    int r = makes ? make_marker(remote) : 0;
+        !prefix->has_marker || prefix->beginning.marker_is_lost || prefix->beginning.is_anew;
+    int r = makes ? make_marker(prefix) : 0;
     if (r == 0)
-        r = prefix_check_history(remote, ret_text);
-    if (r == 0 && encodings_to_announce(remote))
-        r = announce_encodings(remote);
+        r = prefix_check_history(prefix, ret_text);
+    if (r == 0 && encodings_to_announce(prefix))
+        r = announce_encodings(prefix);
     if (r == 0)
-        r = keep_copy(remote);
-    if (r == 0 && !remote->options.unfenced)
-        r = prefix_probe_exclusive(remote, ret_text);
-    remote->is_prepared = r == 0;
+        r = keep_copy(prefix);
+    if (r == 0 && !prefix->options->unfenced)
+        r = prefix_probe_exclusive(prefix, ret_text);
+    prefix->is_prepared = r == 0;
     return r;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A path is no proof of what lies there: where its filesystem is not mounted, it leads to a bare
- * directory of another. The marker of a prefix is its object `cairn` (heads.c); this is for when
+ * directory of another. The marker of a prefix is its object `cairn` (prefix.c); this is for when
  * there is none: STORE/remote.place says on which filesystem it was. */
-#include "remote/internal.h"
+#include "prefix/prefix.h"
 
 #include "base/crc.h"
 #include "base/io.h"
@@ -11,14 +11,14 @@
 #define PLACE_MAX 8192
 #define CHECKSUM_WORD "crc32 "
 
-static char *place_path(const struct store *store)
+static char *place_path(const struct prefix *prefix)
 {
-    return xasprintf("%s/remote.place", store->local.path);
+    return xasprintf("%s/remote.place", prefix->local->path);
 }
 
-static bool look_at_place(struct remote *remote, struct tier_place *ret)
+static bool look_at_place(struct prefix *prefix, struct tier_place *ret)
 {
-    return remote->tier->ops->place && remote->tier->ops->place(remote->tier, ret) == 0;
+    return prefix->tier->ops->place && prefix->tier->ops->place(prefix->tier, ret) == 0;
 }
 
 /* STORE/remote.place: three lines, the address of the remote, the text that is compared,
@@ -41,9 +41,9 @@ static bool is_verified(const char *lines, size_t len, const char *rest)
     return *rest == '\0' || strcmp(rest, wanted) == 0;
 }
 
-static void read_known(const struct store *store, struct known_place *ret)
+static void read_known(const struct prefix *prefix, struct known_place *ret)
 {
-    _cleanup_free_ char *path = place_path(store);
+    _cleanup_free_ char *path = place_path(prefix);
     size_t len = 0;
     *ret = (struct known_place){0};
     int r = io_read_file(path, PLACE_MAX, &ret->text, &len);
@@ -61,57 +61,57 @@ static void read_known(const struct store *store, struct known_place *ret)
     ret->shown = strsep(&rest, "\n");
 }
 
-static char *explain_damage(const struct remote *remote)
+static char *explain_damage(const struct prefix *prefix)
 {
     return xasprintf("%s is empty, and %s/remote.place, which says on which filesystem this store "
                      "published before, is damaged: see that the right "
                      "one is mounted there; then begin anew, with --takeover",
-                     remote->name, remote->store->local.path);
+                     prefix->name, prefix->local->path);
 }
 
-int place_check(struct remote *remote, char **ret_text)
+int place_check(struct prefix *prefix, char **ret_text)
 {
     struct known_place known;
     struct tier_place now;
-    read_known(remote->store, &known);
-    bool knows = !known.is_damaged && known.name && strcmp(known.name, remote->name) == 0;
+    read_known(prefix, &known);
+    bool knows = !known.is_damaged && known.name && strcmp(known.name, prefix->name) == 0;
     bool is_elsewhere =
-        knows && look_at_place(remote, &now) && strcmp(known.identity, now.identity) != 0;
-    if (known.is_damaged && !remote->options.takeover && look_at_place(remote, &now))
-        *ret_text = explain_damage(remote);
-    if (is_elsewhere && !remote->options.takeover) {
+        knows && look_at_place(prefix, &now) && strcmp(known.identity, now.identity) != 0;
+    if (known.is_damaged && !prefix->options->takeover && look_at_place(prefix, &now))
+        *ret_text = explain_damage(prefix);
+    if (is_elsewhere && !prefix->options->takeover) {
         *ret_text = xasprintf("%s is empty, and not on the filesystem where this store published "
                               "before (%s), but on another (%s): "
                               "mount that one first; or begin anew here, with --takeover",
-                              remote->name, known.shown, now.shown);
+                              prefix->name, known.shown, now.shown);
     }
     free(known.text);
     return *ret_text ? -EBUSY : 0;
 }
 
 /* For a store that knows nothing better it cannot be told: it is said. */
-void place_report_new(struct remote *remote)
+void place_report_new(struct prefix *prefix)
 {
     struct tier_place now;
-    if (!look_at_place(remote, &now))
+    if (!look_at_place(prefix, &now))
         return;
     if (now.is_of_root)
         log_warn("remote: %s is empty: a new remote begins there, on the filesystem of / (%s); if "
                  "another is to be mounted there, "
                  "unmount, mount that, and remove what began here",
-                 remote->name, now.shown);
+                 prefix->name, now.shown);
     else
-        log_info("remote: %s is empty: a new remote begins there (%s)", remote->name, now.shown);
+        log_info("remote: %s is empty: a new remote begins there (%s)", prefix->name, now.shown);
 }
 
-int place_remember(struct remote *remote)
+int place_remember(struct prefix *prefix)
 {
-    _cleanup_free_ char *path = place_path(remote->store);
+    _cleanup_free_ char *path = place_path(prefix);
     _cleanup_free_ char *known = NULL;
     struct tier_place now;
-    if (!look_at_place(remote, &now))
+    if (!look_at_place(prefix, &now))
         return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
-    _cleanup_free_ char *text = make_place_text(remote->name, &now);
+    _cleanup_free_ char *text = make_place_text(prefix->name, &now);
     if (io_read_file(path, PLACE_MAX, &known, NULL) == 0 && strcmp(known, text) == 0)
         return 0;
     return io_write_file_durable(path, text, strlen(text));

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The objects of a remote's prefix, as one store uses them. Packs are others' business.
+ *
+ *   object.c   the object itself; small objects are read and put
+ *   prefix.c   the marker, and what is left of a prefix that lost objects
+ *   place.c    whether a prefix without a marker is where the store published before
+ *   heads.h    heads, and those that the store tried to create
+ *   lease.h    the lease
+ *
+ * It asks its user for time and room, and tells it of trouble: struct prefix_user. Everything
+ * blocks. One thread at a time, but for the lease and where else is said. */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/vector.h"
+#include "commit/local.h"
+#include "commit/room.h"
+#include "format/head.h"
+#include "format/object.h"
+#include "format/prefix.h"
+#include "tier/tier.h"
+
+DEFINE_VECTOR(numbers, uint64_t);
+
+/* A run lies in two objects of the same bytes. Remotes of earlier versions have the first alone,
+ * until a writer puts the copy there. */
+enum run_place { RUN_FIRST, RUN_COPY, RUN_PLACES };
+extern const char *const run_directories[RUN_PLACES];
+
+/* Who uses the prefix, as it is asked. Any thread. */
+struct prefix_user {
+    void *arg; /* goes back with each call */
+    /* Waits for `ms`, or less. False: the store stops. */
+    bool (*pause)(void *arg, int64_t ms);
+    /* Something failed: what the tier returned; 0: it answered, and gave what is wrong. */
+    void (*trouble)(void *arg, int error, const char *text);
+    /* It answered. */
+    void (*works)(void *arg);
+};
+
+#define HEAD_TRIES_MAX 16u
+/* Heads that the store tried to create, the newest last. */
+struct head_tries {
+    struct head_try {
+        uint64_t number;
+        uint8_t nonce[16];
+    } at[HEAD_TRIES_MAX];
+    size_t count;
+};
+
+/* The beginning of a history, or its continuation, in a prefix that lost something. */
+struct prefix_beginning {
+    bool marker_is_lost;    /* `marker` is from elsewhere: it is to be written anew */
+    bool is_anew;           /* beside what is left of a prefix without heads or marker */
+    uint64_t number, epoch; /* of the first head: numbers go on above them */
+};
+
+struct prefix {
+    struct local *local;
+    struct room *room;
+    const struct remote_options *options;
+    struct prefix_user user;
+    struct tier *tier; /* that of the options; not closed here */
+    char *name, *holder;
+
+    bool has_marker; /* `marker` was read */
+    struct prefix_info marker;
+    struct prefix_beginning beginning;
+    bool is_prepared; /* it is there, and creates exclusively */
+
+    struct head head; /* the newest that is known; number 0: none */
+    struct head_tries tries;
+    bool has_published; /* a head of this session was created */
+    bool is_patient;    /* head_put() tries until it knows, or the store stops */
+
+    _Atomic uint64_t fetched_total, uploaded_total; /* bytes of packs and runs */
+};
+
+/* --- object.c --------------------------------------------------------------------------------- */
+
+/* All are lent, as long as it lives, but for *user. */
+void prefix_init(struct prefix *prefix, struct local *local, struct room *room,
+                 const struct remote_options *options, const struct prefix_user *user);
+void prefix_done(struct prefix *prefix);
+
+static inline bool prefix_pause(struct prefix *prefix, int64_t ms)
+{
+    return prefix->user.pause(prefix->user.arg, ms);
+}
+
+static inline void prefix_works(struct prefix *prefix)
+{
+    prefix->user.works(prefix->user.arg);
+}
+
+void prefix_error(struct prefix *prefix, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+/* By the error of reading it: it is missing or damaged. */
+bool prefix_object_is_lost(int error);
+/* A small object of at most `max` bytes, decoded; what looks damaged is read again a few times. */
+CAIRN_MUST_CHECK int prefix_read_object(struct prefix *prefix, const char *object, size_t max,
+                                        int (*decode)(const void *buf, size_t len, void *arg),
+                                        void *arg);
+/* A small object. `is_new`: -EEXIST if it is there, or else it is overwritten. */
+CAIRN_MUST_CHECK int prefix_put_object(struct prefix *prefix, const char *object, const void *bytes,
+                                       size_t len, bool is_new);
+/* Adds the numbers above `after` of the objects of a directory (format/object.h), ascending. */
+CAIRN_MUST_CHECK int prefix_list_numbers(struct prefix *prefix, const char *directory,
+                                         uint64_t after, struct numbers *numbers);
+
+/* --- prefix.c --------------------------------------------------------------------------------- */
+
+/* Reads the marker. -ENOENT: it is not there. */
+CAIRN_MUST_CHECK int prefix_meet(struct prefix *prefix);
+/* Reads the marker, and looks whether the prefix is whole: 0, with has_marker; or empty: 0 without.
+ * -EBUSY with *ret_text: its marker or its heads are missing, but not what they name. `has_store`:
+ * the superblock was read. */
+CAIRN_MUST_CHECK int prefix_look(struct prefix *prefix, bool has_store, char **ret_text);
+/* -EINVAL with *ret_text: the prefix is of another history than the store. */
+CAIRN_MUST_CHECK int prefix_check_history(struct prefix *prefix, char **ret_text);
+/* For a writer: are all heads there that writers created before they stored runs? -EBUSY with
+ * *ret_text: no. With --rollback they are given up: their epochs are not used again. */
+CAIRN_MUST_CHECK int prefix_check_newest(struct prefix *prefix, char **ret_text);
+/* Returns the features that a reader of a head must know if it is published now. */
+uint32_t prefix_features(const struct prefix *prefix);
+/* The newest head that the store knows, if this is the remote where it was published. */
+bool prefix_known_head(struct prefix *prefix, struct head *ret_head);
+CAIRN_MUST_CHECK int prefix_probe_exclusive(struct prefix *prefix, char **ret_text);
+/* Makes the prefix if it is empty, and sees that it creates exclusively. May be repeated. -EAGAIN:
+ * it is not empty after all; it is to be looked at again. */
+CAIRN_MUST_CHECK int prefix_prepare(struct prefix *prefix, char **ret_text);
+
+/* --- place.c, of a prefix without a marker ---------------------------------------------------- */
+
+/* -EBUSY, *ret_text: it is not where this store published before. */
+CAIRN_MUST_CHECK int place_check(struct prefix *prefix, char **ret_text);
+void place_report_new(struct prefix *prefix);
+/* That is where it is now. */
+CAIRN_MUST_CHECK int place_remember(struct prefix *prefix);
