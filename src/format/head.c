@@ -80,6 +80,8 @@ _Static_assert(HEAD_RUNS_AT + HEAD_RUNS_MAX * RUN_LIST_ITEM_LEN +
                        HEAD_WRITERS_TAIL_LEN + HEAD_TAIL_LEN <=
                    HEAD_LEN_MAX,
                "a full head fits");
+_Static_assert(RUN_MERGE_MAX >= (1 + HEAD_WRITERS_MAX) * RUN_LIST_MAX,
+               "the runs of a head and of the feeds that it names can be merged at once");
 _Static_assert((HEAD_INCOMPAT_GIVEN_UP &
                 (SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES)) == 0,
                "features of a head and of a superblock share a word");

@@ -231,6 +231,7 @@ struct run_reader {
     struct run_info info;
     int (*get)(uint64_t offset, void *buf, size_t len, void *arg);
     void *arg;
+    const char *types; /* first bytes of keys; NULL: all */
     uint32_t header_crc;
     int error; /* of the last call: no row comes after it */
     struct last_key last;
@@ -412,9 +413,22 @@ static int next_row(struct run_reader *reader, struct run_row *ret_row)
     return 0;
 }
 
+void run_reader_select(struct run_reader *reader, const char *types)
+{
+    reader->types = types;
+}
+
+static bool is_selected(const struct run_reader *reader, const struct run_row *row)
+{
+    uint8_t type = *(const uint8_t *)row->key;
+    return !reader->types || (type != '\0' && strchr(reader->types, type));
+}
+
 int run_reader_next(struct run_reader *reader, struct run_row *ret_row)
 {
-    if (reader->error == 0)
-        reader->error = next_row(reader, ret_row);
+    do {
+        if (reader->error == 0)
+            reader->error = next_row(reader, ret_row);
+    } while (reader->error == 0 && !is_selected(reader, ret_row));
     return reader->error;
 }

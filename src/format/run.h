@@ -20,7 +20,7 @@
 #define RUN_BLOCK_ROOM (64u * 1024) /* a block is closed when its rows reach this */
 #define RUN_KEY_MAX 512u
 #define RUN_VALUE_MAX (16u * 1024 * 1024)
-#define RUN_MERGE_MAX 72u /* readers of one run_merge(): all runs of a head, and some more */
+#define RUN_MERGE_MAX 8256u /* readers of one run_merge(): of a head and all its writers */
 
 struct run_info {
     uint64_t id;         /* names its object; unique in the history */
@@ -67,13 +67,16 @@ const struct run_info *run_reader_info(const struct run_reader *reader);
  * rows as the trailer promises were read and all their checksums held. The errors of
  * run_reader_new(), and -ENOMEM; after an error, the same again. */
 CAIRN_MUST_CHECK int run_reader_next(struct run_reader *reader, struct run_row *ret_row);
+/* From now on it gives only rows whose keys begin with one of these bytes; NULL: all. The others
+ * are read and checked, too. `types` stays the caller's, as long as the reader lives. */
+void run_reader_select(struct run_reader *reader, const char *types);
 void run_reader_free(struct run_reader *reader);
 
 /* --- merging ---------------------------------------------------------------------------------- */
 
 /* Calls `fn` for the newest row of each key, in key order. readers[0] is the oldest. Rows without a
  * value are given too, unless `drop_removed` (the oldest reader has everything). Memory: one block
- * a reader. At most RUN_MERGE_MAX readers, which go on from where they are. Ends with the first
- * error of a reader or of `fn`; rows were given before it. */
+ * a reader, of 64 KiB mostly. At most RUN_MERGE_MAX readers, which go on from where they are. Ends
+ * with the first error of a reader or of `fn`; rows were given before it. */
 CAIRN_MUST_CHECK int run_merge(struct run_reader *const *readers, size_t count, bool drop_removed,
                                int (*fn)(const struct run_row *row, void *arg), void *arg);

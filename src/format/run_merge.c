@@ -5,9 +5,9 @@
 
 struct merge {
     struct run_reader *const *readers;
-    struct run_row rows[RUN_MERGE_MAX]; /* the next row of each reader that is in the heap */
-    uint32_t heap[RUN_MERGE_MAX];       /* numbers of readers */
-    size_t count;                       /* in the heap: those that have a row */
+    struct run_row *rows; /* the next row of each reader that is in the heap */
+    uint32_t *heap;       /* numbers of readers */
+    size_t count;         /* in the heap: those that have a row */
 };
 
 static int run_merge_compare_keys(const void *a, size_t a_len, const void *b, size_t b_len)
@@ -41,8 +41,9 @@ static void sink_heap(struct merge *m, size_t place)
 static int merge_begin(struct merge *m, struct run_reader *const *readers, size_t count)
 {
     check(count <= RUN_MERGE_MAX);
-    m->readers = readers;
-    m->count = 0;
+    *m = (struct merge){.readers = readers,
+                        .rows = xcalloc(count + 1, sizeof *m->rows),
+                        .heap = xcalloc(count + 1, sizeof *m->heap)};
     for (uint32_t i = 0; i < count; i++) {
         int r = run_reader_next(readers[i], &m->rows[i]);
         if (r == -ENODATA)
@@ -84,16 +85,23 @@ static int skip_key(struct merge *m)
     return 0;
 }
 
+static void merge_done(struct merge *m)
+{
+    free(m->rows);
+    free(m->heap);
+}
+
 int run_merge(struct run_reader *const *readers, size_t count, bool drop_removed,
               int (*fn)(const struct run_row *row, void *arg), void *arg)
 {
-    struct merge m;
+    _cleanup_(merge_done) struct merge m;
     int r = merge_begin(&m, readers, count);
     while (r == 0 && m.count > 0) {
         const struct run_row *row = &m.rows[m.heap[0]];
         if (row->value || !drop_removed)
-            TRY(fn(row, arg));
-        r = skip_key(&m);
+            r = fn(row, arg);
+        if (r == 0)
+            r = skip_key(&m);
     }
     return r;
 }

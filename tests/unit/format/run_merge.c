@@ -6,7 +6,7 @@
 #include "run_files.h"
 
 /* The model: a fixed table of keys in order; each run is, for each key, a version or nothing. */
-enum { KEYS = 400, ABSENT = -1, REMOVED = -2 };
+enum { KEYS = 400, RUNS = 250, ABSENT = -1, REMOVED = -2 };
 
 struct key {
     uint8_t bytes[6];
@@ -15,8 +15,8 @@ struct key {
 
 struct model {
     struct key keys[KEYS];
-    struct run_file files[RUN_MERGE_MAX];
-    struct run_reader *readers[RUN_MERGE_MAX];
+    struct run_file files[RUNS];
+    struct run_reader *readers[RUNS];
     size_t count;
     int newest[KEYS]; /* number of the run whose row counts, or ABSENT or REMOVED */
 };
@@ -127,9 +127,7 @@ Test(run_merge, like_the_model)
 {
     for (uint64_t round = 0; round < 120; round++) {
         struct seeded seeded = {round};
-        size_t runs = round < 10   ? round
-                      : round < 15 ? RUN_MERGE_MAX
-                                   : seeded_below(&seeded, RUN_MERGE_MAX + 1);
+        size_t runs = round < 10 ? round : round < 15 ? RUNS : seeded_below(&seeded, RUNS + 1);
         struct model *m = model_new(&seeded, runs);
         struct given given = {.model = m, .drop_removed = round % 2};
         assert_i64(run_merge(m->readers, m->count, given.drop_removed, expect_given, &given), 0);
@@ -180,6 +178,14 @@ Test(run_merge, error_of_a_reader_ends_it)
     }
 }
 
+/* The type of a row and its value. */
+static int add_seen(const struct run_row *row, void *arg)
+{
+    const char both[] = {*(const char *)row->key, row->value ? *(const char *)row->value : '-', 0};
+    strcat(arg, both);
+    return 0;
+}
+
 static int count_row(const struct run_row *row, void *arg)
 {
     cr_assert_gt(row->key_len, 0);
@@ -219,4 +225,33 @@ Test(run_merge, goes_on_where_readers_are)
         run_reader_free(readers[i]);
         run_file_done(&files[i]);
     }
+}
+
+/* Two lists of runs of which each has the rows of some types, in one merge: a row that is not
+ * selected hides none of another run, and is read all the same. */
+Test(run_merge, of_selected_rows)
+{
+    struct run_row older[] = {{"a1", 2, "o", 1}, {"b1", 2, "o", 1}, {"c", 1, "o", 1}},
+                   newer[] = {{"a1", 2, "n", 1}, {"b1", 2, NULL, 0}, {"d", 1, "n", 1}};
+    struct run_info info = sample_run_info();
+    struct run_file files[] = {run_file_of(&info, older, 3), run_file_of(&info, newer, 3)};
+    struct run_reader *readers[] = {run_file_open(&files[0]), run_file_open(&files[1])};
+    struct run_row row;
+    char seen[16] = "";
+    run_reader_select(readers[0], "bc");
+    run_reader_select(readers[1], "ad");
+    assert_i64(run_merge(readers, 2, false, add_seen, seen), 0);
+    assert_str(seen, "anbocodn");
+    assert_i64(run_reader_next(readers[0], &row), -ENODATA);
+    for (size_t i = 0; i < 2; i++) {
+        run_reader_free(readers[i]);
+        run_file_done(&files[i]);
+    }
+    files[0] = run_file_numbered(&info, 1500);
+    files[0].data[run_block_at(&files[0], 1) + 100] ^= 1;
+    readers[0] = run_file_open(&files[0]);
+    run_reader_select(readers[0], "x");
+    assert_i64(run_reader_next(readers[0], &row), -EBADMSG, "what is not selected is damaged");
+    run_reader_free(readers[0]);
+    run_file_done(&files[0]);
 }
