@@ -110,14 +110,9 @@ static bool writer_sane(const struct head *head, uint32_t i)
            w->feed_round <= ROUND_MAX;
 }
 
-static bool has_nodes(const struct head *head)
-{
-    return head->incompat & SUPERBLOCK_INCOMPAT_NODES;
-}
-
 static bool writers_sane(const struct head *head)
 {
-    if (!has_nodes(head))
+    if (!head_has_nodes(head))
         return head->writer_count == 0 && head->end_time == 0;
     if (head->writer_count > HEAD_WRITERS_MAX || head->end_time < 0)
         return false;
@@ -132,7 +127,7 @@ static bool cut_sane(const struct head *head)
 {
     uint64_t cut;
     return run_list_is_sane(head->runs, head->run_count, head->history, &cut) &&
-           (has_nodes(head) ? cut <= head->cut : cut == head->cut);
+           (head_has_nodes(head) ? cut <= head->cut : cut == head->cut);
 }
 
 static bool head_sane(const struct head *head)
@@ -195,7 +190,7 @@ static bool decode_writers(const uint8_t *p, struct head *head)
 
 static size_t writers_len(const struct head *head)
 {
-    return has_nodes(head) ? head->writer_count * HEAD_WRITER_LEN + HEAD_WRITERS_TAIL_LEN : 0;
+    return head_has_nodes(head) ? head->writer_count * HEAD_WRITER_LEN + HEAD_WRITERS_TAIL_LEN : 0;
 }
 
 static size_t given_up_at(const struct head *head)
@@ -250,7 +245,7 @@ size_t head_encode(const struct head *head, void *buf)
     run_list_encode(head->runs, head->run_count, p + HEAD_RUNS_AT);
     for (uint32_t i = 0; i < head->given_up_count; i++)
         encode_given_up(&head->given_up[i], p + given_up_at(head) + (size_t)i * HEAD_GIVEN_UP_LEN);
-    if (has_nodes(head))
+    if (head_has_nodes(head))
         encode_writers(head, p + writers_at(head));
     frame_put(p, len, head_magic, incompat ? HEAD_VERSION : 1);
     return len;
@@ -283,7 +278,7 @@ static void decode_fixed(const uint8_t *p, struct head *head)
 
 static int decode_lists(const uint8_t *p, size_t len, struct head *head)
 {
-    if (has_nodes(head) && len >= HEAD_RUNS_AT + HEAD_WRITERS_TAIL_LEN + HEAD_TAIL_LEN)
+    if (head_has_nodes(head) && len >= HEAD_RUNS_AT + HEAD_WRITERS_TAIL_LEN + HEAD_TAIL_LEN)
         head->writer_count = get_le32(p + len - HEAD_TAIL_LEN - HEAD_WRITERS_TAIL_LEN);
     if (head->run_count > HEAD_RUNS_MAX || head->given_up_count > HEAD_GIVEN_UP_MAX ||
         head->writer_count > HEAD_WRITERS_MAX || len != head_len(head))
@@ -291,7 +286,7 @@ static int decode_lists(const uint8_t *p, size_t len, struct head *head)
     run_list_decode(p + HEAD_RUNS_AT, head->run_count, head->history, head->runs);
     for (uint32_t i = 0; i < head->given_up_count; i++)
         decode_given_up(p + given_up_at(head) + (size_t)i * HEAD_GIVEN_UP_LEN, &head->given_up[i]);
-    return has_nodes(head) && !decode_writers(p + writers_at(head), head) ? -EUCLEAN : 0;
+    return head_has_nodes(head) && !decode_writers(p + writers_at(head), head) ? -EUCLEAN : 0;
 }
 
 int head_decode(const void *buf, size_t len, struct head *ret_head)

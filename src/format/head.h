@@ -66,6 +66,12 @@ struct head {
     int64_t end_time; /* of the newest END, by the clock of the medium, ns; 0: none */
 };
 
+/* Several nodes wrote what it tells. */
+static inline bool head_has_nodes(const struct head *head)
+{
+    return head->incompat & SUPERBLOCK_INCOMPAT_NODES;
+}
+
 /* Returns the length, at most HEAD_LEN_MAX; `buf` has that much room. */
 size_t head_encode(const struct head *head, void *buf);
 

@@ -26,12 +26,14 @@ static int add_rows(struct store *store, const struct head *head)
                                .max_ino = head->max_ino,
                                .files = head->files,
                                .logical_bytes = head->logical_bytes};
+    const struct view_head of_view = {
+        .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
     memcpy(state.chain, head->chain, sizeof state.chain);
     int r = view_adopt_begin(store->local.view, &adoption);
     if (r == 0)
         r = runs_read(&store->local, head, add_row, adoption);
     if (r == 0)
-        r = view_adopt_end(adoption, &state, head->number, head->max_id);
+        r = view_adopt_end(adoption, &state, &of_view);
     view_adopt_done(adoption);
     return r;
 }

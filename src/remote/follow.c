@@ -60,6 +60,8 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
                                .max_ino = head->max_ino,
                                .files = head->files,
                                .logical_bytes = head->logical_bytes};
+    const struct view_head of_view = {
+        .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
     memcpy(state.chain, head->chain, sizeof state.chain);
     step->changed.count = 0;
     int r = view_follow_begin(store->local.view, first == 0, note_change, &step->changed, &follow);
@@ -67,7 +69,7 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
         r = runs_read_from(&store->local, head, first, follow_row, follow);
     if (r == 0) {
         change_next_generation(store->commit.change);
-        r = view_follow_end(follow, &state, head->number, head->max_id);
+        r = view_follow_end(follow, &state, &of_view);
         change_next_generation(store->commit.change);
     }
     view_follow_done(follow);

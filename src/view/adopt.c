@@ -437,19 +437,19 @@ static int write_adopted_state(struct view_adoption *a, const struct view_state 
     return view_flush(a->view);
 }
 
-int view_adopt_end(struct view_adoption *a, const struct view_state *state, uint64_t head,
-                   uint64_t max_id)
+int view_adopt_end(struct view_adoption *a, const struct view_state *state,
+                   const struct view_head *head)
 {
     struct view *view = a->view;
     struct view_state now = *state;
     TRY(a->bases_done ? 0 : settle_adopted_bases(a));
     TRY(check_whole(a, state));
-    TRY(row_numbers_check(&a->numbers, state, max_id));
+    TRY(row_numbers_check(&a->numbers, state, head));
     now.chunks = a->chunks;
     now.stored_bytes = now.held_bytes = now.packs = now.pack_bytes = 0;
     a->remote.changes = ADOPT_CHANGE;
     a->remote.pub.tracks = true;
-    a->remote.pub.head = head;
+    a->remote.pub.head = head->number;
     a->remote.pub.cut = now.applied_seq;
     TRY(write_adopted_state(a, &now));
     LOCK_SCOPE(&view->lock);

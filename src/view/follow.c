@@ -11,7 +11,7 @@
 
 #define FOLLOW_BYTES_MAX (256 * MIB) /* rows that differ */
 
-static const char published_types[] = "CDEHILNOQX"; /* ascending, as in a run */
+static const char published_types[] = "CDEHIJLNOQX"; /* ascending, as in a run */
 
 struct view_follow {
     struct txn txn;
@@ -190,12 +190,12 @@ int view_follow_row(struct view_follow *f, const struct run_row *row)
     return r < 0 ? r : 0;
 }
 
-int view_follow_end(struct view_follow *f, const struct view_state *state, uint64_t head,
-                    uint64_t max_id)
+int view_follow_end(struct view_follow *f, const struct view_state *state,
+                    const struct view_head *head)
 {
     struct txn *txn = &f->txn;
     TRY(f->is_whole ? take_absent_up_to(f, NULL) : 0);
-    TRY(row_numbers_check(&f->numbers, state, max_id));
+    TRY(row_numbers_check(&f->numbers, state, head));
     TRY(report_apply(&f->report, txn, &f->snap, f->is_whole));
     if (txn->state.files != state->files || txn->state.logical_bytes != state->logical_bytes) {
         log_error("view: the rows from the remote do not lead to the state that it names");
@@ -206,7 +206,7 @@ int view_follow_end(struct view_follow *f, const struct view_state *state, uint6
     memcpy(txn->state.chain, state->chain, sizeof txn->state.chain);
     txn->state.max_ino = max_u64(txn->state.max_ino, state->max_ino);
     txn->remote.pub.is_whole = false;
-    txn->remote.pub.head = head;
+    txn->remote.pub.head = head->number;
     txn->remote.pub.cut = state->applied_seq;
     return txn_commit(txn);
 }

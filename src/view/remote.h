@@ -190,17 +190,31 @@ CAIRN_MUST_CHECK int view_published(struct view *view, struct view_cut *cut, uin
 
 /* --- taking over the state of a head ---------------------------------------------------------- */
 
+/* Rows of the namespace, and rows that belong to the content of files. A head of several nodes has
+ * the first in its own runs, and each node has the second of its files. */
+#define VIEW_ROWS_OF_NAMES "CDIJLOX"
+#define VIEW_ROWS_OF_CONTENT "EHNQ"
+
+/* What a state's rows are checked by, beside the state. */
+struct view_head {
+    uint64_t number;
+    uint64_t max_id; /* largest id of a pack given out so far */
+    /* Several nodes wrote it: its cut is no operation's number, so that places of entries in their
+     * directories say nothing of it. */
+    bool has_nodes;
+};
+
 struct view_adoption;
 
 /* `view` is new: nothing but the root was ever in it. The rows of the head's runs, merged, in key
  * order; then the end with the head's state. Until then a crash leaves a view that cannot be
  * opened, and is made anew. -EUCLEAN: rows that no view wrote, in another order, or of another
- * state than `state`, or that name an inode, an entry or a pack (`max_id`) that comes after it;
+ * state than `state`, or that name an inode, an entry or a pack that comes after it;
  * each row is looked at by itself, view_check() finds the rest. */
 CAIRN_MUST_CHECK int view_adopt_begin(struct view *view, struct view_adoption **ret);
 CAIRN_MUST_CHECK int view_adopt_row(struct view_adoption *adoption, const struct run_row *row);
 CAIRN_MUST_CHECK int view_adopt_end(struct view_adoption *adoption, const struct view_state *state,
-                                    uint64_t head, uint64_t max_id);
+                                    const struct view_head *head);
 void view_adopt_done(struct view_adoption *adoption); /* frees it, ended or not */
 
 /* --- following newer heads -------------------------------------------------------------------- */
@@ -221,7 +235,7 @@ CAIRN_MUST_CHECK int view_follow_begin(struct view *view, bool is_whole,
                                        struct view_follow **ret);
 CAIRN_MUST_CHECK int view_follow_row(struct view_follow *follow, const struct run_row *row);
 CAIRN_MUST_CHECK int view_follow_end(struct view_follow *follow, const struct view_state *state,
-                                     uint64_t head, uint64_t max_id);
+                                     const struct view_head *head);
 void view_follow_done(struct view_follow *follow); /* frees it, ended or not */
 
 /* Has the view changes of the namespace that no head says? */

@@ -243,10 +243,10 @@ void row_numbers_note(struct row_numbers *numbers, const struct run_row *row)
 }
 
 int row_numbers_check(const struct row_numbers *numbers, const struct view_state *state,
-                      uint64_t max_id)
+                      const struct view_head *head)
 {
-    if (numbers->ino <= state->max_ino && numbers->pack <= max_id &&
-        numbers->cookie <= state->applied_seq)
+    if (numbers->ino <= state->max_ino && numbers->pack <= head->max_id &&
+        (numbers->cookie <= state->applied_seq || head->has_nodes))
         return 0;
     log_error("view: the rows from the remote have numbers that come after the head's");
     return -EUCLEAN;

@@ -3,6 +3,7 @@
  * checks and the loaders of runs read rows by it. Pure; -EUCLEAN: no view wrote this. */
 #pragma once
 
+#include "view/remote.h"
 #include "view/values.h"
 
 /* A decoded row. Set are the members that belong to its type. Pointers lie in the key or value. */
@@ -81,4 +82,5 @@ struct row_numbers {
 void row_numbers_note(struct row_numbers *numbers, const struct run_row *row);
 /* -EUCLEAN: some come after the last one that the head names. */
 CAIRN_MUST_CHECK int row_numbers_check(const struct row_numbers *numbers,
-                                       const struct view_state *state, uint64_t max_id);
+                                       const struct view_state *state,
+                                       const struct view_head *head);

@@ -173,7 +173,8 @@ static void note(const struct run_row *row)
     row_numbers_note(&numbers, row);
     state.max_ino = numbers.ino;
     state.applied_seq = numbers.cookie;
-    check(row_numbers_check(&numbers, &state, numbers.pack) == 0);
+    const struct view_head head = {.max_id = numbers.pack};
+    check(row_numbers_check(&numbers, &state, &head) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -157,7 +157,9 @@ void follow_newest(struct view *view, bool by_all)
     assert_i64(by_all ? remote_rows(&remote, follow_row, follow)
                       : remote_newest_rows(&remote, follow_row, follow),
                0);
-    assert_i64(view_follow_end(follow, &remote.state, remote.head, UINT64_MAX), 0);
+    assert_i64(view_follow_end(follow, &remote.state,
+                               &(struct view_head){.number = remote.head, .max_id = UINT64_MAX}),
+               0);
     view_follow_done(follow);
 }
 

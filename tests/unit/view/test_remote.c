@@ -134,7 +134,8 @@ int remote_adopt(const struct test_remote *remote, struct view *view)
         return r;
     r = remote_rows(remote, adopt_row, adoption);
     if (r == 0)
-        r = view_adopt_end(adoption, &remote->state, remote->head, UINT64_MAX);
+        r = view_adopt_end(adoption, &remote->state,
+                           &(struct view_head){.number = remote->head, .max_id = UINT64_MAX});
     view_adopt_done(adoption);
     return r;
 }

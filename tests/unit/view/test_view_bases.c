@@ -120,7 +120,8 @@ Test(view_bases, a_head_whose_chunks_rest_on_each_other_is_refused)
     assert_i64(view_adopt_begin(view, &forging.adoption), 0);
     int r = remote_rows(&remote, adopt_forged, &forging);
     if (r == 0)
-        r = view_adopt_end(forging.adoption, &remote.state, remote.head, UINT64_MAX);
+        r = view_adopt_end(forging.adoption, &remote.state,
+                           &(struct view_head){.number = remote.head, .max_id = UINT64_MAX});
     assert_i64(r, -EUCLEAN);
     view_adopt_done(forging.adoption);
     view_close(view);

@@ -268,7 +268,9 @@ static void follower_adopt(struct follower *w, size_t n)
         struct run_row row = as_run_row(&heads[n].whole.at[i]);
         assert_i64(view_adopt_row(adoption, &row), 0);
     }
-    assert_i64(view_adopt_end(adoption, &heads[n].state, n + 1, UINT64_MAX), 0);
+    assert_i64(view_adopt_end(adoption, &heads[n].state,
+                              &(struct view_head){.number = n + 1, .max_id = UINT64_MAX}),
+               0);
     view_adopt_done(adoption);
 }
 
@@ -294,7 +296,8 @@ static int follow_rows(struct view *view, const struct rows *rows, bool is_whole
         r = view_follow_row(follow, &row);
     }
     if (r == 0)
-        r = view_follow_end(follow, state, head, UINT64_MAX);
+        r = view_follow_end(follow, state,
+                            &(struct view_head){.number = head, .max_id = UINT64_MAX});
     view_follow_done(follow);
     return r;
 }

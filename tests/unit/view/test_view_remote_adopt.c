@@ -67,6 +67,7 @@ static int give(struct view_adoption *adoption, const struct row *row)
 }
 
 static uint64_t max_id = UINT64_MAX; /* of the head whose rows these are */
+static bool has_nodes;               /* it has */
 
 /* Fills a new view with rows[]. NULL `use`: it is thrown away. */
 static int adopt_rows(const struct view_state *state, void (*use)(struct view *view))
@@ -80,7 +81,9 @@ static int adopt_rows(const struct view_state *state, void (*use)(struct view *v
     for (size_t i = 0; i < row_count && r == 0; i++)
         r = give(adoption, &rows[i]);
     if (r == 0)
-        r = view_adopt_end(adoption, state, 1, max_id);
+        r = view_adopt_end(
+            adoption, state,
+            &(struct view_head){.number = 1, .max_id = max_id, .has_nodes = has_nodes});
     view_adopt_done(adoption);
     if (r == 0 && use)
         use(view);
@@ -172,7 +175,12 @@ Test(view_adopt, numbers_after_the_heads)
     old_entry.applied_seq = 0;
     expect_i64(adopt_rows(&old_inode, NULL), -EUCLEAN);
     expect_i64(adopt_rows(&old_entry, NULL), -EUCLEAN);
+    has_nodes = true;
+    expect_i64(adopt_rows(&old_entry, NULL), 0, "its cut is no operation's number");
+    expect_i64(adopt_rows(&old_inode, NULL), -EUCLEAN);
     max_id = 99;
+    expect_i64(adopt_now(), -EUCLEAN, "pack");
+    has_nodes = false;
     expect_i64(adopt_now(), -EUCLEAN, "pack");
 }
 
@@ -340,7 +348,9 @@ Test(view_adopt, random_rows)
             r = give(adoption, &rows[0]);
         }
         cr_assert(r == 0 || r == -EUCLEAN);
-        assert_i64(view_adopt_end(adoption, &remote.state, 1, UINT64_MAX), -EUCLEAN);
+        assert_i64(view_adopt_end(adoption, &remote.state,
+                                  &(struct view_head){.number = 1, .max_id = UINT64_MAX}),
+                   -EUCLEAN);
         view_adopt_done(adoption);
     }
     view_close(view);
