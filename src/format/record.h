@@ -48,7 +48,8 @@ enum record_type {
 
     /* In the union of several nodes' names only. */
     /* a directory that the union lacks, and of which a node may speak: ino2 stands for it, or 0:
-       it was there last as (parent, name), with attrs. ino2 the same: it is there again */
+       it was there last as (parent, name), with attrs. ino2 the same: it is there again. Of what is
+       no directory: parent says how many of its names the union lacks; ino2 the same: none */
     REC_STAND_IN = 25,
 
     /* In the stage's log only. */

@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nodes/merge.h"
-
-#include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/vector.h"
+#include "nodes/merge_internal.h"
 
-#define STAND_INS_MAX 64u    /* in a row: each joined another one that was removed */
-#define ASIDE_SUFFIX_LEN 15u /* ".cairn-" and 8 digits */
-
-struct merge {
-    struct view *view;
-    uint64_t cut;
-    struct merge_counts counts;
-    uint64_t epoch;           /* of the node whose operation is applied */
-    const struct record *rec; /* that operation */
-};
+#define STAND_INS_MAX 64u /* in a row: each joined another one that was removed */
 
 struct merge *merge_new(struct view *view)
 {
@@ -41,104 +30,42 @@ struct merge_counts merge_counts(const struct merge *m)
     return m->counts;
 }
 
-/* --- what is applied -------------------------------------------------------------------------- */
-
-static int no_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
-                    void *fn_arg, bool *ret_was_made, void *arg)
-{
-    (void)pack;
-    (void)fn;
-    (void)fn_arg;
-    (void)ret_was_made;
-    (void)arg;
-    return -ENOENT;
-}
-
-static int note_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
-{
-    (void)name;
-    (void)name_len;
-    *(struct view_entry *)arg = *entry;
-    return 1;
-}
-
-/* The first with a cookie above `after`. -ENOENT: there is none. */
-static int first_entry(struct merge *m, uint64_t dir, uint64_t after, struct view_entry *ret)
-{
-    ret->ino = 0;
-    TRY(view_readdir(m->view, dir, after, note_entry, ret));
-    return ret->ino ? 0 : -ENOENT;
-}
-
-/* The place of a name in its directory's order: the node's, unless that is taken. It is where an
- * operation was not done by which the node gave the place to another name. */
-static int settle_cookie(struct merge *m, uint64_t dir, uint64_t *cookie)
-{
-    struct view_entry entry;
-    int r = first_entry(m, dir, *cookie - 1, &entry);
-    if (r == 0 && entry.cookie == *cookie)
-        *cookie = m->rec->seq;
-    return r == -ENOENT ? 0 : r;
-}
-
-static int apply(struct merge *m, struct record rec)
-{
-    rec.seq = m->rec->seq;
-    rec.time = m->rec->time;
-    rec.flags &= ~(uint32_t)RECORD_ORPHAN; /* that it is open somewhere is that node's business */
-    size_t len = record_encoded_len(&rec);
-    _cleanup_free_ uint8_t *bytes = xmalloc(len);
-    record_encode(&rec, bytes);
-    struct view_batch batch = {
-        .records = bytes, .records_len = len, .cut_seq = m->cut, .pack_index = no_index};
-    int r = view_apply(m->view, &batch);
-    if (r != -EUCLEAN || view_is_damaged(m->view))
-        return r;
-    m->counts.impossible++; /* nothing was changed: one node's bug must not stop all others */
-    return 0;
-}
-
-static int refuse(struct merge *m)
-{
-    m->counts.refused++;
-    return 0;
-}
+/* --- stand-ins ---------------------------------------------------------------------------------
+ */
 
 static int forget_stand_in(struct merge *m, uint64_t ino)
 {
-    return apply(m, (struct record){
-                        .type = REC_STAND_IN, .ino = ino, .ino2 = ino, .name = "-", .name_len = 1});
+    return merge_apply(
+        m,
+        (struct record){.type = REC_STAND_IN, .ino = ino, .ino2 = ino, .name = "-", .name_len = 1});
 }
 
 static int join(struct merge *m, uint64_t ino, uint64_t other)
 {
     m->counts.joined++;
-    return apply(m, (struct record){.type = REC_STAND_IN,
-                                    .ino = ino,
-                                    .ino2 = other,
-                                    .name = m->rec->name,
-                                    .name_len = m->rec->name_len});
+    return merge_apply(m, (struct record){.type = REC_STAND_IN,
+                                          .ino = ino,
+                                          .ino2 = other,
+                                          .name = m->rec->name,
+                                          .name_len = m->rec->name_len});
 }
 
-/* A name goes. Of a directory it is remembered where it was, for the nodes that do not know yet. */
-static int take_name(struct merge *m, uint64_t parent, const char *name, uint16_t name_len,
-                     const struct view_entry *entry)
+/* A directory's name goes. It is remembered where it was, for the nodes that do not know yet. */
+static int take_directory(struct merge *m, uint64_t parent, const char *name, uint16_t name_len,
+                          uint64_t ino)
 {
     struct view_inode inode;
-    TRY(view_inode(m->view, entry->ino, &inode));
-    TRY(apply(m, (struct record){.type = REC_UNLINK,
-                                 .ino = entry->ino,
-                                 .parent = parent,
-                                 .name = name,
-                                 .name_len = name_len}));
-    if (!S_ISDIR(entry->type))
-        return 0;
-    return apply(m, (struct record){.type = REC_STAND_IN,
-                                    .ino = entry->ino,
-                                    .parent = parent,
-                                    .attrs = inode.attrs,
-                                    .name = name,
-                                    .name_len = name_len});
+    TRY(view_inode(m->view, ino, &inode));
+    TRY(merge_apply(
+        m,
+        (struct record){
+            .type = REC_UNLINK, .ino = ino, .parent = parent, .name = name, .name_len = name_len}));
+    return merge_apply(m, (struct record){.type = REC_STAND_IN,
+                                          .ino = ino,
+                                          .parent = parent,
+                                          .attrs = inode.attrs,
+                                          .name = name,
+                                          .name_len = name_len});
 }
 
 /* --- directories ------------------------------------------------------------------------------ */
@@ -162,12 +89,6 @@ static int follow_stand_ins(struct merge *m, uint64_t *ino, struct view_stand_in
     return -ENOENT;
 }
 
-struct place {
-    uint64_t parent;
-    char name[NAME_LEN_MAX + 1];
-    uint16_t len;
-};
-
 static struct place place_of(uint64_t parent, const char *name, uint16_t len)
 {
     struct place place = {.parent = parent, .len = len};
@@ -175,50 +96,35 @@ static struct place place_of(uint64_t parent, const char *name, uint16_t len)
     return place;
 }
 
-static int look_up(struct merge *m, const struct place *place, struct view_entry *ret)
-{
-    return view_lookup(m->view, place->parent, place->name, place->len, ret);
-}
-
 static bool is_dir(const struct view_entry *entry)
 {
     return S_ISDIR(entry->type);
 }
 
-/* NAME.cairn-EPOCH; a long name loses its end. */
-static void set_aside_name(struct place *place, uint64_t epoch)
-{
-    uint16_t kept = place->len;
-    if (kept > NAME_LEN_MAX - ASIDE_SUFFIX_LEN)
-        kept = NAME_LEN_MAX - ASIDE_SUFFIX_LEN;
-    int len = snprintf(place->name + kept, ASIDE_SUFFIX_LEN + 1, ".cairn-%llu",
-                       (unsigned long long)epoch);
-    place->len = (uint16_t)(kept + (uint16_t)len);
-}
-
-/* A file that comes to a name: an older one there gives way. 0: the place is free; 1: a directory
- * has it. */
-static int clear_for_file(struct merge *m, const struct place *place)
+/* A file that comes to a name: an older one there gives way. */
+enum way { FREE, DIRECTORY_THERE, ITSELF_THERE };
+static int clear_for_file(struct merge *m, const struct place *place, uint64_t ino)
 {
     struct view_entry old;
-    int r = look_up(m, place, &old);
+    int r = merge_look_up(m, place, &old);
     if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    if (is_dir(&old))
-        return 1;
+        return r == -ENOENT ? FREE : r;
+    if (is_dir(&old) || old.ino == ino)
+        return is_dir(&old) ? DIRECTORY_THERE : ITSELF_THERE;
     m->counts.replaced++;
-    return take_name(m, place->parent, place->name, place->len, &old);
+    return owned_give_way(m, place, old.ino);
 }
 
-/* Where a new file goes: to its name, or beside a directory that has it. 1: nowhere. */
-static int find_place_for_file(struct merge *m, struct place *place)
+/* Where a new name of a file goes: to its place, or beside a directory that has it. 1: nowhere. */
+static int find_place_for_file(struct merge *m, struct place *place, uint64_t ino)
 {
-    int r = clear_for_file(m, place);
-    if (r <= 0)
-        return r;
-    m->counts.renamed++;
-    set_aside_name(place, m->epoch);
-    return clear_for_file(m, place);
+    int r = clear_for_file(m, place, ino);
+    if (r == DIRECTORY_THERE) {
+        m->counts.renamed++;
+        place_aside(place, m->epoch);
+        r = clear_for_file(m, place, ino);
+    }
+    return r > 0 ? 1 : r;
 }
 
 /* The file at the place makes room for a directory: it goes by the epoch that made it. 1: its new
@@ -227,32 +133,32 @@ static int move_file_aside(struct merge *m, const struct place *place,
                            const struct view_entry *file)
 {
     struct place aside = *place;
-    set_aside_name(&aside, file->ino >> 24 & EPOCH_MAX);
-    int r = clear_for_file(m, &aside);
-    if (r != 0)
-        return r;
+    place_aside(&aside, file->ino >> 24 & EPOCH_MAX);
+    int r = clear_for_file(m, &aside, file->ino);
+    if (r != FREE)
+        return r > 0 ? 1 : r;
     m->counts.renamed++;
-    return apply(m, (struct record){.type = REC_RENAME,
-                                    .ino = file->ino,
-                                    .parent = place->parent,
-                                    .parent2 = place->parent,
-                                    .cookie = file->cookie,
-                                    .name = place->name,
-                                    .name_len = place->len,
-                                    .name2 = aside.name,
-                                    .name2_len = aside.len});
+    return merge_apply(m, (struct record){.type = REC_RENAME,
+                                          .ino = file->ino,
+                                          .parent = place->parent,
+                                          .parent2 = place->parent,
+                                          .cookie = file->cookie,
+                                          .name = place->name,
+                                          .name_len = place->len,
+                                          .name2 = aside.name,
+                                          .name2_len = aside.len});
 }
 
 /* 0: the place is free for a directory; 1: another directory has it, *ret. */
 static int clear_for_directory(struct merge *m, const struct place *place, struct view_entry *ret)
 {
-    int r = look_up(m, place, ret);
+    int r = merge_look_up(m, place, ret);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (is_dir(ret))
         return 1;
     r = move_file_aside(m, place, ret);
-    return r == 1 ? take_name(m, place->parent, place->name, place->len, ret) : r;
+    return r == 1 ? owned_give_way(m, place, ret->ino) : r;
 }
 
 /* It was removed, while another node made something in it: it is there again under its last name,
@@ -272,19 +178,19 @@ static int revive(struct merge *m, uint64_t *ino, const struct view_stand_in *go
     m->counts.revived++;
     TRY(forget_stand_in(m, *ino));
     int64_t now = m->rec->time;
-    return apply(m, (struct record){.type = REC_MAKE,
-                                    .ino = *ino,
-                                    .parent = place.parent,
-                                    .cookie = m->rec->seq,
-                                    .attrs = {.mode = gone->mode,
-                                              .uid = gone->uid,
-                                              .gid = gone->gid,
-                                              .atime = now,
-                                              .mtime = now,
-                                              .ctime = now,
-                                              .btime = now},
-                                    .name = place.name,
-                                    .name_len = place.len});
+    return merge_apply(m, (struct record){.type = REC_MAKE,
+                                          .ino = *ino,
+                                          .parent = place.parent,
+                                          .cookie = m->rec->seq,
+                                          .attrs = {.mode = gone->mode,
+                                                    .uid = gone->uid,
+                                                    .gid = gone->gid,
+                                                    .atime = now,
+                                                    .mtime = now,
+                                                    .ctime = now,
+                                                    .btime = now},
+                                          .name = place.name,
+                                          .name_len = place.len});
 }
 
 /* *ino becomes that of a directory that is there, with all above it. 1: there was none. From above:
@@ -330,29 +236,39 @@ static int merge_make_directory(struct merge *m, struct record rec)
     if (r == 1)
         return join(m, rec.ino, other.ino);
     if (r == 0)
-        r = settle_cookie(m, rec.parent, &rec.cookie);
-    return r < 0 ? r : apply(m, rec);
+        r = merge_settle_cookie(m, rec.parent, &rec.cookie);
+    return r < 0 ? r : merge_apply(m, rec);
 }
 
-/* A new name of what is no directory. */
+/* A new name of what is no directory. 1: it finds no place. */
 static int merge_new_name(struct merge *m, struct record rec)
 {
     struct place place = place_of(rec.parent, rec.name, rec.name_len);
-    int r = find_place_for_file(m, &place);
+    int r = find_place_for_file(m, &place, rec.ino);
     if (r != 0)
-        return r < 0 ? r : refuse(m);
+        return r;
     rec.name = place.name;
     rec.name_len = place.len;
-    TRY(settle_cookie(m, rec.parent, &rec.cookie));
-    return apply(m, rec);
+    TRY(merge_settle_cookie(m, rec.parent, &rec.cookie));
+    return merge_apply(m, rec);
 }
 
 static int merge_make(struct merge *m, struct record rec)
 {
-    int r = ensure_directory(m, &rec.parent);
-    if (r != 0)
-        return r < 0 ? r : refuse(m);
-    return S_ISDIR(rec.attrs.mode) ? merge_make_directory(m, rec) : merge_new_name(m, rec);
+    struct view_inode inode;
+    bool is_directory = S_ISDIR(rec.attrs.mode);
+    int r = view_inode(m->view, rec.ino, &inode);
+    if (r == 0)
+        m->counts.impossible++;
+    if (r != -ENOENT)
+        return r;
+    r = ensure_directory(m, &rec.parent);
+    if (r == 0)
+        r = is_directory ? merge_make_directory(m, rec) : merge_new_name(m, rec);
+    if (r != 1)
+        return r;
+    (void)merge_refuse(m);
+    return is_directory ? 0 : owned_make_nameless(m, rec);
 }
 
 static int merge_version(struct merge *m, struct record rec)
@@ -362,8 +278,8 @@ static int merge_version(struct merge *m, struct record rec)
         return merge_make(m, rec);
     int r = view_inode(m->view, rec.ino, &inode);
     if (r == -ENOENT || (r == 0 && (!S_ISREG(inode.attrs.mode) || rec.version <= inode.version)))
-        return refuse(m);
-    return r < 0 ? r : apply(m, rec);
+        return merge_refuse(m);
+    return r < 0 ? r : merge_apply(m, rec);
 }
 
 /* A file that another one replaced stays away. */
@@ -372,12 +288,15 @@ static int merge_link(struct merge *m, struct record rec)
     struct view_inode inode;
     int r = view_inode(m->view, rec.ino, &inode);
     if (r == -ENOENT || (r == 0 && S_ISDIR(inode.attrs.mode)))
-        return refuse(m);
+        return merge_refuse(m);
     if (r == 0)
-        r = ensure_directory(m, &rec.parent);
-    if (r != 0)
-        return r < 0 ? r : refuse(m);
-    return merge_new_name(m, rec);
+        r = inode.nlink == 0 ? 1 : ensure_directory(m, &rec.parent);
+    if (r == 0)
+        r = merge_new_name(m, rec);
+    if (r != 1)
+        return r;
+    (void)merge_refuse(m);
+    return owned_lack(m, rec.ino);
 }
 
 /* 1: the name stands for something else, or for nothing. */
@@ -385,7 +304,7 @@ static int find_own(struct merge *m, const struct place *place, uint64_t ino,
                     struct view_entry *ret)
 {
     struct view_stand_in gone;
-    int r = look_up(m, place, ret);
+    int r = merge_look_up(m, place, ret);
     if (r < 0)
         return r == -ENOENT ? 1 : r;
     if (is_dir(ret)) {
@@ -400,11 +319,11 @@ static int find_own(struct merge *m, const struct place *place, uint64_t ino,
 static int is_filled(struct merge *m, const struct view_entry *dir)
 {
     struct view_entry first;
-    int r = is_dir(dir) ? first_entry(m, dir->ino, 0, &first) : -ENOENT;
+    int r = is_dir(dir) ? merge_first_entry(m, dir->ino, 0, &first) : -ENOENT;
     return r == -ENOENT ? 0 : r < 0 ? r : 1;
 }
 
-static int merge_unlink(struct merge *m, struct record rec)
+static int merge_rmdir(struct merge *m, struct record rec)
 {
     struct view_entry entry;
     int r = find_directory(m, &rec.parent);
@@ -414,8 +333,26 @@ static int merge_unlink(struct merge *m, struct record rec)
     if (r == 0)
         r = is_filled(m, &entry);
     if (r != 0)
-        return r < 0 ? r : refuse(m);
-    return take_name(m, place.parent, place.name, place.len, &entry);
+        return r < 0 ? r : merge_refuse(m);
+    return take_directory(m, place.parent, place.name, place.len, entry.ino);
+}
+
+static int merge_unlink(struct merge *m, struct record rec)
+{
+    int file = owned_is_file(m, rec.ino);
+    if (file <= 0)
+        return file < 0 ? file : merge_rmdir(m, rec);
+    int r = find_directory(m, &rec.parent);
+    struct place place = place_of(rec.parent, rec.name, rec.name_len);
+    return r < 0 ? r : owned_lose(m, rec.ino, r == 0 ? &place : NULL, rec.flags & RECORD_ORPHAN);
+}
+
+static int merge_reap(struct merge *m, const struct record *rec)
+{
+    int file = owned_is_file(m, rec->ino);
+    if (file == 0) /* of a directory, of which nothing hangs on the inode */
+        return merge_refuse(m);
+    return file < 0 ? file : owned_reap(m, rec->ino);
 }
 
 /* 1: `dir` is at or below `above`. */
@@ -437,7 +374,7 @@ static int check_target(struct merge *m, const struct record *rec, const struct 
                         const struct view_entry *moved, uint64_t *ret_ino2)
 {
     struct view_entry old;
-    int r = look_up(m, to, &old);
+    int r = merge_look_up(m, to, &old);
     *ret_ino2 = 0;
     if (r < 0)
         return r == -ENOENT ? 0 : r;
@@ -472,16 +409,24 @@ static int merge_exchange(struct merge *m, struct record rec, const struct place
     struct view_entry moved = {0}, other = {0};
     int r = find_both(m, &rec, from, to, &moved, &other);
     if (r != 0)
-        return r < 0 ? r : refuse(m);
+        return r;
     rec.cookie = other.cookie;
     rec.cookie2 = moved.cookie;
-    return apply(m, rec);
+    return merge_apply(m, rec);
+}
+
+/* What its node replaced by a rename, done here or not. Directories stay: others may use them. */
+static int lose_replaced(struct merge *m, const struct record *rec, const struct place *to)
+{
+    bool replaces = rec->ino2 && !(rec->flags & RECORD_EXCHANGE);
+    int file = replaces ? owned_is_file(m, rec->ino2) : 0;
+    return file <= 0 ? file : owned_lose(m, rec->ino2, to, rec->flags & RECORD_ORPHAN);
 }
 
 static int merge_rename_over(struct merge *m, struct record rec, const struct place *from,
                              const struct place *to)
 {
-    struct view_entry moved, old;
+    struct view_entry moved;
     uint64_t replaced;
     int r = find_own(m, from, rec.ino, &moved);
     if (r == 0 && is_dir(&moved))
@@ -489,29 +434,35 @@ static int merge_rename_over(struct merge *m, struct record rec, const struct pl
     if (r == 0)
         r = check_target(m, &rec, to, &moved, &replaced);
     if (r != 0)
-        return r < 0 ? r : refuse(m);
-    if (replaced) { /* in two steps: so a directory is remembered */
-        TRY(look_up(m, to, &old));
-        TRY(take_name(m, to->parent, to->name, to->len, &old));
-    }
+        return r;
+    /* In two steps: so a directory is remembered. */
+    if (replaced && is_dir(&moved))
+        TRY(take_directory(m, to->parent, to->name, to->len, replaced));
+    else
+        TRY(lose_replaced(m, &rec, to));
     rec.ino = moved.ino;
     rec.ino2 = 0;
+    rec.flags = 0;
     if (rec.cookie != moved.cookie || rec.parent != rec.parent2)
-        TRY(settle_cookie(m, rec.parent2, &rec.cookie));
-    return apply(m, rec);
+        TRY(merge_settle_cookie(m, rec.parent2, &rec.cookie));
+    return merge_apply(m, rec);
 }
 
 static int merge_rename(struct merge *m, struct record rec)
 {
     int r = find_directory(m, &rec.parent);
-    if (r == 0)
-        r = ensure_directory(m, &rec.parent2);
-    if (r != 0)
-        return r < 0 ? r : refuse(m);
-    struct place from = place_of(rec.parent, rec.name, rec.name_len);
+    int found = r == 0 ? ensure_directory(m, &rec.parent2) : find_directory(m, &rec.parent2);
     struct place to = place_of(rec.parent2, rec.name2, rec.name2_len);
-    return rec.flags & RECORD_EXCHANGE ? merge_exchange(m, rec, &from, &to)
-                                       : merge_rename_over(m, rec, &from, &to);
+    const struct place *there = found == 0 ? &to : NULL;
+    r = r == 0 || found < 0 ? found : r;
+    struct place from = place_of(rec.parent, rec.name, rec.name_len);
+    if (r == 0)
+        r = rec.flags & RECORD_EXCHANGE ? merge_exchange(m, rec, &from, &to)
+                                        : merge_rename_over(m, rec, &from, &to);
+    if (r != 1)
+        return r;
+    (void)merge_refuse(m);
+    return lose_replaced(m, m->rec, there);
 }
 
 /* Attributes: those of a directory are those of what stands for it. */
@@ -530,8 +481,8 @@ static int merge_attributes(struct merge *m, struct record rec)
         r = len == -ENODATA ? 1 : len < 0 ? (int)len : 0;
     }
     if (r != 0)
-        return r < 0 ? r : refuse(m);
-    return apply(m, rec);
+        return r < 0 ? r : merge_refuse(m);
+    return merge_apply(m, rec);
 }
 
 int merge_record(struct merge *m, uint64_t epoch, const struct record *rec)
@@ -554,6 +505,8 @@ int merge_record(struct merge *m, uint64_t epoch, const struct record *rec)
     case REC_SETXATTR:
     case REC_REMOVEXATTR:
         return merge_attributes(m, *rec);
+    case REC_REAP:
+        return merge_reap(m, rec);
     default:
         return -EUCLEAN;
     }

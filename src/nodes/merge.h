@@ -12,6 +12,10 @@
  *   unlink, rename of what others   is not done: only what the node itself had seen goes, or is
  *   put there                       replaced
  *
+ * A node changes its own files alone. What is no directory is in the union exactly as long as its
+ * node has it, in its newest version: without a name where a rule took that, or where the node
+ * keeps it open.
+ *
  * The result depends on the order of the operations alone, and not on how many are merged at once.
  * One thread. */
 #pragma once

@@ -329,7 +329,7 @@ static int give_all_cut_chunks(struct rows *rows)
 static int give_whole(struct rows *rows)
 {
     int r = 0;
-    for (const char *type = "CDEHILNOQX"; *type && r == 0; type++)
+    for (const char *type = "CDEHIJLNOQX"; *type && r == 0; type++)
         r = *type == KEY_REMOTE_PACK ? give_cut_packs(rows)
             : *type == KEY_CHUNK     ? give_all_cut_chunks(rows)
                                      : give_type(rows, (uint8_t)*type);

@@ -10,19 +10,21 @@
 #include "format/record.h"
 
 enum key_type {
-    KEY_STATE = 'M',    /* -> counters and the applied sequence */
-    KEY_INODE = 'I',    /* ino -> inode_row */
-    KEY_NAME = 'D',     /* parent, name -> ino, cookie, type */
-    KEY_COOKIE = 'C',   /* parent, cookie -> ino, type, name */
-    KEY_XATTR = 'X',    /* ino, name -> value */
-    KEY_LINK = 'L',     /* ino -> target of the symbolic link */
-    KEY_PAGE = 'E',     /* ino, page, ~version -> extents; the newest version comes first */
-    KEY_BLOB = 'N',     /* ino, version, offset -> inline content; lies within one page */
-    KEY_CHUNK = 'H',    /* name -> chunk_row */
-    KEY_PLACED = 'K',   /* pack -> list of the chunks that it has (pack_list.h) */
-    KEY_PACK = 'P',     /* pack -> pack_row */
-    KEY_ORPHAN = 'O',   /* ino -> nothing */
-    KEY_STAND_IN = 'J', /* ino of a directory that is not there -> view_stand_in */
+    KEY_STATE = 'M',  /* -> counters and the applied sequence */
+    KEY_INODE = 'I',  /* ino -> inode_row */
+    KEY_NAME = 'D',   /* parent, name -> ino, cookie, type */
+    KEY_COOKIE = 'C', /* parent, cookie -> ino, type, name */
+    KEY_XATTR = 'X',  /* ino, name -> value */
+    KEY_LINK = 'L',   /* ino -> target of the symbolic link */
+    KEY_PAGE = 'E',   /* ino, page, ~version -> extents; the newest version comes first */
+    KEY_BLOB = 'N',   /* ino, version, offset -> inline content; lies within one page */
+    KEY_CHUNK = 'H',  /* name -> chunk_row */
+    KEY_PLACED = 'K', /* pack -> list of the chunks that it has (pack_list.h) */
+    KEY_PACK = 'P',   /* pack -> pack_row */
+    KEY_ORPHAN = 'O', /* ino -> nothing */
+    /* ino of a directory that is not there, or of a file without some of its names ->
+       view_stand_in */
+    KEY_STAND_IN = 'J',
 
     /* Keys that concern the remote (remote.h). */
     KEY_REMOTE_STATE = 'W',  /* -> remote_state_row */

@@ -1,115 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nodes/merge.h"
-
 #include "../expect.h"
 #include "../base/seeded.h"
-#include "../view/helpers.h"
+#include "merge_fixture.h"
 
-static struct fixture f; /* its view is the union */
-static struct merge *merge;
-static int64_t now;
-static uint64_t impossible; /* changes that a test asks for */
-
-static void setup(void)
-{
-    fixture_open(&f);
-    merge = merge_new(f.view);
-    now = T0 * 10;
-}
-
-static void teardown(void)
-{
-    expect_check_ok(f.view);
-    assert_u64(merge_counts(merge).impossible, impossible);
-    merge_free(merge);
-    fixture_close(&f);
-}
-
-TestSuite(merge, .init = setup, .fini = teardown);
-
-/* --- operations of nodes ---------------------------------------------------------------------- */
-
-struct node {
-    uint64_t epoch, ops, inos;
-};
-
-static uint64_t new_ino(struct node *node)
-{
-    return node->epoch << 24 | ++node->inos;
-}
-
-static uint64_t merge_op(struct node *node, struct record rec)
-{
-    rec.seq = (node->epoch << SEQ_EPOCH_SHIFT) + ++node->ops;
-    rec.time = ++now;
-    if (rec.cookie == 0)
-        rec.cookie = rec.seq;
-    assert_i64(merge_record(merge, node->epoch, &rec), 0, "%s", record_type_name(rec.type));
-    return rec.ino;
-}
-
-#define NAMED(text) .name = text, .name_len = (uint16_t)strlen(text)
-
-static uint64_t make_dir(struct node *node, uint64_t parent, const char *name)
-{
-    return merge_op(node, (struct record){.type = REC_MAKE,
-                                          .ino = new_ino(node),
-                                          .parent = parent,
-                                          .attrs = {.mode = S_IFDIR | 0750, .uid = 7},
-                                          NAMED(name)});
-}
-
-static uint64_t make_file(struct node *node, uint64_t parent, const char *name)
-{
-    return merge_op(node, (struct record){.type = REC_VERSION,
-                                          .flags = RECORD_BIRTH,
-                                          .ino = new_ino(node),
-                                          .version = 1,
-                                          .parent = parent,
-                                          .attrs = {.mode = S_IFREG | 0644, .size = 5},
-                                          NAMED(name)});
-}
-
-static void write_file(struct node *node, uint64_t ino, uint64_t version, uint64_t size)
-{
-    (void)merge_op(node, (struct record){.type = REC_VERSION,
-                                         .ino = ino,
-                                         .version = version,
-                                         .attrs = {.mode = S_IFREG | 0644, .size = size}});
-}
-
-static void remove_name(struct node *node, uint64_t ino, uint64_t parent, const char *name)
-{
-    (void)merge_op(node,
-                   (struct record){.type = REC_UNLINK, .ino = ino, .parent = parent, NAMED(name)});
-}
-
-static void move(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const char *name,
-                 uint64_t parent2, const char *name2)
-{
-    (void)merge_op(node, (struct record){.type = REC_RENAME,
-                                         .ino = ino,
-                                         .ino2 = ino2,
-                                         .parent = parent,
-                                         .parent2 = parent2,
-                                         NAMED(name),
-                                         .name2 = name2,
-                                         .name2_len = (uint16_t)strlen(name2)});
-}
-
-static struct node one = {.epoch = 1}, two = {.epoch = 2};
-
-static uint64_t at(const char *path)
-{
-    uint64_t ino = ROOT_INO;
-    _cleanup_free_ char *copy = xstrdup(path);
-    char *rest = copy, *name;
-    while (ino && (name = strsep(&rest, "/")))
-        ino = lookup(&f, ino, name);
-    return ino;
-}
-
-#define EXPECT_COUNT(member, wanted) assert_u64(merge_counts(merge).member, wanted)
+TestSuite(merge, .init = merge_setup, .fini = merge_teardown);
 
 /* --- rules ------------------------------------------------------------------------------------ */
 
@@ -200,6 +94,7 @@ Test(merge, a_directory_that_would_come_back_joins_its_successor)
     EXPECT_COUNT(revived, 0);
 }
 
+/* The first one's node goes on with what has no name here, until it has it no more. */
 Test(merge, two_make_one_file)
 {
     uint64_t first = make_file(&one, ROOT_INO, "latest"),
@@ -207,12 +102,14 @@ Test(merge, two_make_one_file)
     assert_u64(at("latest"), second);
     write_file(&one, first, 2, 77);
     assert_u64(at("latest"), second);
-    struct view_inode gone;
-    assert_i64(view_inode(f.view, first, &gone), -ENOENT);
+    assert_u64(inode_of(&f, first).version, 2);
+    assert_u64(inode_of(&f, first).nlink, 0);
+    assert_u64(view_state(f.view).logical_bytes, 5);
     remove_name(&one, first, ROOT_INO, "latest");
+    expect_absent(first);
     assert_u64(at("latest"), second);
     EXPECT_COUNT(replaced, 1);
-    EXPECT_COUNT(refused, 2);
+    EXPECT_COUNT(refused, 0);
 }
 
 Test(merge, the_newest_version_stays)
@@ -267,34 +164,45 @@ Test(merge, rename_over_its_own)
     EXPECT_COUNT(refused, 0);
 }
 
-/* Its place in the directory is the node's to give, unless another name still has it. */
+/* Its place in the directory is the node's to give, unless another name still has it: that of x,
+ * which its node moved to y, and there exchanged with t. */
 Test(merge, places_in_a_directory_stay_unique)
 {
     uint64_t x = make_file(&one, ROOT_INO, "x"), theirs = make_file(&two, ROOT_INO, "y");
+    uint64_t dir = make_dir(&one, ROOT_INO, "d"), t = make_file(&one, dir, "t");
     struct view_entry entry;
     assert_i64(view_lookup(f.view, ROOT_INO, "x", 1, &entry), 0);
-    (void)merge_op(&one, (struct record){.type = REC_RENAME,
-                                         .ino = x,
-                                         .parent = ROOT_INO,
-                                         .parent2 = ROOT_INO,
-                                         .cookie = entry.cookie,
-                                         NAMED("x"),
-                                         .name2 = "y",
-                                         .name2_len = 1});
-    EXPECT_COUNT(refused, 1);
+    struct record rec = {.type = REC_RENAME,
+                         .ino = x,
+                         .parent = ROOT_INO,
+                         .parent2 = ROOT_INO,
+                         .cookie = entry.cookie,
+                         NAMED("x"),
+                         .name2 = "y",
+                         .name2_len = 1};
+    (void)merge_op(&one, rec);
+    rec.flags = RECORD_EXCHANGE;
+    rec.ino2 = t;
+    rec.parent2 = dir;
+    rec.name = "y";
+    rec.name2 = "t";
+    (void)merge_op(&one, rec);
+    EXPECT_COUNT(refused, 2);
     remove_name(&two, theirs, ROOT_INO, "y");
-    uint64_t t = make_file(&one, ROOT_INO, "t");
-    (void)merge_op(&one, (struct record){.type = REC_RENAME,
-                                         .ino = t,
-                                         .ino2 = x,
-                                         .parent = ROOT_INO,
-                                         .parent2 = ROOT_INO,
-                                         .cookie = entry.cookie,
-                                         NAMED("t"),
-                                         .name2 = "y",
-                                         .name2_len = 1});
+    rec = (struct record){.type = REC_RENAME,
+                          .ino = make_file(&one, ROOT_INO, "u"),
+                          .ino2 = t,
+                          .parent = ROOT_INO,
+                          .parent2 = ROOT_INO,
+                          .cookie = entry.cookie,
+                          NAMED("u"),
+                          .name2 = "y",
+                          .name2_len = 1};
+    (void)merge_op(&one, rec);
     assert_u64(at("x"), x);
-    assert_u64(at("y"), t);
+    assert_u64(at("y"), rec.ino);
+    expect_absent(t);
+    EXPECT_COUNT(refused, 2);
 }
 
 Test(merge, rename_of_a_directory_of_both)
@@ -362,8 +270,7 @@ Test(merge, attributes)
 Test(merge, links)
 {
     uint64_t file = make_file(&one, ROOT_INO, "a");
-    (void)merge_op(&one,
-                   (struct record){.type = REC_LINK, .ino = file, .parent = ROOT_INO, NAMED("b")});
+    link_to(&one, file, ROOT_INO, "b");
     uint64_t theirs = make_file(&two, ROOT_INO, "a");
     assert_u64(at("a"), theirs);
     assert_u64(at("b"), file);
@@ -389,22 +296,23 @@ Test(merge, records_of_no_node)
                                          NAMED("no-file")});
     impossible = 2;
     EXPECT_COUNT(impossible, impossible);
+    reap(&two, dir);
     write_file(&two, dir, 2, 5);
     write_file(&two, ROOT_INO, 2, 5);
     remove_name(&two, ROOT_INO, dir, "f");
-    (void)make_file(&two, file, "below-a-file");
-    (void)make_file(&two, 4711, "below-nothing");
-    (void)merge_op(&two,
-                   (struct record){.type = REC_LINK, .ino = dir, .parent = ROOT_INO, NAMED("d2")});
+    link_to(&two, dir, ROOT_INO, "d2");
     char *after = dump(f.view);
     assert_str(before, after);
     free(before);
     free(after);
+    /* They have content there, so they have inodes here. */
+    assert_u64(inode_of(&f, make_file(&two, file, "below-a-file")).nlink, 0);
+    assert_u64(inode_of(&f, make_file(&two, 4711, "below-nothing")).nlink, 0);
 }
 
 Test(merge, records_that_no_feed_has)
 {
-    struct record rec = {.type = REC_REAP, .ino = 5, .seq = 1};
+    struct record rec = {.type = REC_SEAL, .ino = 5, .seq = 1};
     assert_i64(merge_record(merge, 1, &rec), -EUCLEAN);
 }
 

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "merge_fixture.h"
+
+#include "../expect.h"
+
+struct fixture f;
+struct merge *merge;
+uint64_t impossible;
+static int64_t now;
+
+void merge_setup(void)
+{
+    fixture_open(&f);
+    merge = merge_new(f.view);
+    now = T0 * 10;
+}
+
+void merge_teardown(void)
+{
+    expect_check_ok(f.view);
+    assert_u64(merge_counts(merge).impossible, impossible);
+    merge_free(merge);
+    fixture_close(&f);
+}
+
+/* --- operations of nodes ---------------------------------------------------------------------- */
+
+uint64_t new_ino(struct node *node)
+{
+    return node->epoch << 24 | ++node->inos;
+}
+
+uint64_t merge_op(struct node *node, struct record rec)
+{
+    rec.seq = (node->epoch << SEQ_EPOCH_SHIFT) + ++node->ops;
+    rec.time = ++now;
+    if (rec.cookie == 0)
+        rec.cookie = rec.seq;
+    assert_i64(merge_record(merge, node->epoch, &rec), 0, "%s", record_type_name(rec.type));
+    return rec.ino;
+}
+
+uint64_t make_dir(struct node *node, uint64_t parent, const char *name)
+{
+    return merge_op(node, (struct record){.type = REC_MAKE,
+                                          .ino = new_ino(node),
+                                          .parent = parent,
+                                          .attrs = {.mode = S_IFDIR | 0750, .uid = 7},
+                                          NAMED(name)});
+}
+
+uint64_t make_file(struct node *node, uint64_t parent, const char *name)
+{
+    return merge_op(node, (struct record){.type = REC_VERSION,
+                                          .flags = RECORD_BIRTH,
+                                          .ino = new_ino(node),
+                                          .version = 1,
+                                          .parent = parent,
+                                          .attrs = {.mode = S_IFREG | 0644, .size = 5},
+                                          NAMED(name)});
+}
+
+void write_file(struct node *node, uint64_t ino, uint64_t version, uint64_t size)
+{
+    (void)merge_op(node, (struct record){.type = REC_VERSION,
+                                         .ino = ino,
+                                         .version = version,
+                                         .attrs = {.mode = S_IFREG | 0644, .size = size}});
+}
+
+void remove_name(struct node *node, uint64_t ino, uint64_t parent, const char *name)
+{
+    (void)merge_op(node,
+                   (struct record){.type = REC_UNLINK, .ino = ino, .parent = parent, NAMED(name)});
+}
+
+void move(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const char *name,
+          uint64_t parent2, const char *name2)
+{
+    (void)merge_op(node, (struct record){.type = REC_RENAME,
+                                         .ino = ino,
+                                         .ino2 = ino2,
+                                         .parent = parent,
+                                         .parent2 = parent2,
+                                         NAMED(name),
+                                         .name2 = name2,
+                                         .name2_len = (uint16_t)strlen(name2)});
+}
+
+struct node one = {.epoch = 1}, two = {.epoch = 2};
+
+uint64_t at(const char *path)
+{
+    uint64_t ino = ROOT_INO;
+    _cleanup_free_ char *copy = xstrdup(path);
+    char *rest = copy, *name;
+    while (ino && (name = strsep(&rest, "/")))
+        ino = lookup(&f, ino, name);
+    return ino;
+}
+
+void expect_absent(uint64_t ino)
+{
+    struct view_inode inode;
+    assert_i64(view_inode(f.view, ino, &inode), -ENOENT);
+}
+
+void reap(struct node *node, uint64_t ino)
+{
+    (void)merge_op(node, (struct record){.type = REC_REAP, .ino = ino});
+}
+
+void link_to(struct node *node, uint64_t ino, uint64_t parent, const char *name)
+{
+    (void)merge_op(node,
+                   (struct record){.type = REC_LINK, .ino = ino, .parent = parent, NAMED(name)});
+}
