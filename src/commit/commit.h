@@ -60,6 +60,10 @@ CAIRN_MUST_CHECK int history_commit(struct history *history, struct record *rec)
 CAIRN_MUST_CHECK int history_commit_both(struct history *history, struct record *rec,
                                          struct record *rec2);
 
+/* Where other nodes write the remote's prefix, changes wait with -EAGAIN while an instant is near
+ * that all have in common (rounds.h). How long from now, ns; 0: they do not. */
+int64_t history_hold_ns(struct history *history);
+
 /* Gives a nascent file that was made without a name (REC_NASCENT with RECORD_ORPHAN) its first:
  * parent, name. It and `parent` are held. -EAGAIN as above; -ENOSPC: it has too many xattrs. */
 CAIRN_MUST_CHECK int history_name(struct history *history, struct record *rec);

@@ -33,6 +33,7 @@ void history_free(struct history *history)
         TAILQ_REMOVE(&history->ops, op, link);
         free(op);
     }
+    rounds_free(history->rounds);
     mutex_done(&history->lock);
     free(history);
 }
@@ -173,6 +174,7 @@ void history_stamp_locked(struct history *history, struct record *rec)
 {
     check_held(&history->lock);
     int64_t now = clock_realtime_ns();
+    history_note_number_locked(history, now);
     if (now <= history->last_time && history->last_time - now <= CLOCK_BACK_MAX_NS)
         now = history->last_time + 1;
     history->last_time = now;
@@ -209,6 +211,8 @@ static int prepare_locked(struct history *history, const struct record *rec, str
     /* A new file is not history yet, and the end of one without a name shows nowhere. */
     if (rec->type != REC_NASCENT && rec->type != REC_REAP)
         TRY(history_seal_due_locked(history));
+    else if (history_gate_locked(history) == -EAGAIN)
+        log_debug("a round is near, for which this does not wait");
     if (rec->type == REC_MAKE || rec->type == REC_NASCENT)
         return 0;
     TRY(ns_inode(history->local->ns, rec->ino, &inode));

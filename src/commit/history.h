@@ -6,6 +6,7 @@
 #include <sys/queue.h>
 
 #include "commit/commit.h"
+#include "commit/rounds.h"
 
 #define PENDING_OPS_MAX 200000u
 /* By which a clock is set back, at most, without having been wrong before. */
@@ -49,6 +50,24 @@ void history_raise(struct history *history, uint64_t cut);
 void history_resume(struct history *history, int64_t last_time);
 void history_readd(struct history *history, const struct record *rec);
 CAIRN_MUST_CHECK int history_compact(struct history *history);
+
+/* --- history_rounds.c ------------------------------------------------------------------------- */
+
+/* Other nodes write the prefix: rounds of this length are noted from now on, by a clock that may be
+ * wrong by `error`; both ns. Before the first operation. */
+void history_begin_rounds(struct history *history, int64_t length, int64_t error);
+/* Is a cut to end at a round whose number ends in `bits` zero bits? Then the next cuts do, where
+ * they can. */
+void history_want_round(struct history *history, bool wants, unsigned bits);
+/* The rounds behind `after` at which `number` was the newest number, if these are such as are
+ * wanted. */
+CAIRN_MUST_CHECK bool history_wanted_round_of(struct history *history, uint64_t number,
+                                              uint64_t after, struct rounds_span *ret);
+/* The same, of whatever rounds. */
+CAIRN_MUST_CHECK bool history_rounds_of(struct history *history, uint64_t number, uint64_t after,
+                                        struct rounds_span *ret);
+/* Those up to `hi` are asked for no more. */
+void history_forget_rounds(struct history *history, uint64_t hi);
 
 /* --- seal.c ----------------------------------------------------------------------------------- */
 

@@ -35,6 +35,11 @@ struct history {
     /* operations that are durable, and that the overlay keeps: the view lacks them */
     _Atomic uint64_t lagging;
     _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
+    /* Where other nodes write the prefix (history_rounds.c); else NULL. */
+    struct rounds *rounds;
+    bool is_passing;  /* seals that waited enter, for a round that has begun */
+    bool wants_round; /* a cut is to end at a round with so many zero bits */
+    unsigned wanted_bits;
 };
 
 /* The function that change_subscribe() named. */
@@ -75,12 +80,20 @@ enum reserve_kind {
  * thrown out where that helps. -EAGAIN: there is none now. -EROFS: the store follows another. */
 CAIRN_MUST_CHECK int history_reserve_locked(struct history *history, enum reserve_kind kind,
                                             size_t len);
+/* Before whatever is acknowledged. Where other nodes write the prefix: notes the rounds that have
+ * passed, with the seals that wait. -EAGAIN: a round is too near, history_hold_ns(). */
+CAIRN_MUST_CHECK int history_gate_locked(struct history *history);
+/* A number was given out: it may have come too late for a round that has begun. */
+void history_note_number_locked(struct history *history, int64_t now);
+/* The newest cut from `least` to `most` that ends at a round that is wanted; 0: there is none. */
+uint64_t history_wanted_cut_locked(struct history *history, uint64_t least, uint64_t most);
 /* Gives an operation its number and time; to a new name that has no cookie, one too. */
 void history_stamp_locked(struct history *history, struct record *rec);
 void history_stamp_with_cookies_locked(struct history *history, struct record *rec);
 void history_enter_group_locked(struct history *history, const struct record *recs, size_t count);
 /* As history_seal_due(), before anything else enters; and history_seal(), after these. */
 CAIRN_MUST_CHECK int history_seal_due_locked(struct history *history);
+CAIRN_MUST_CHECK int history_enter_due_locked(struct history *history); /* without a gate */
 CAIRN_MUST_CHECK int history_seal_locked(struct history *history, uint64_t ino);
 bool history_is_due_locked(struct history *history, uint64_t ino);
 /* Leaves the lock; an operation happened, or did not: returns r. */

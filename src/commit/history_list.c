@@ -179,6 +179,12 @@ uint64_t history_choose(struct history *history, uint64_t most, bool is_own,
             count = i;
         }
     }
+    uint64_t wanted = history_wanted_cut_locked(history, max_u64(floor, history->chosen + 1), cut);
+    if (wanted) {
+        cut = wanted;
+        while (count > 0 && sealed[count - 1].seal_seq > cut)
+            count--;
+    }
     for (size_t i = 0; i < count; i++)
         stage_pin(stage, &sealed[i]);
     history->chosen = cut;

@@ -61,6 +61,16 @@ static void drop_least(struct rounds *rounds)
     rounds->count--;
 }
 
+bool rounds_are_due(const struct rounds *rounds, int64_t now)
+{
+    return newest_begun(rounds, now) > rounds->passed;
+}
+
+void rounds_lose(struct rounds *rounds, int64_t now)
+{
+    rounds->passed = max_u64(rounds->passed, newest_begun(rounds, now));
+}
+
 void rounds_pass(struct rounds *rounds, int64_t now, uint64_t newest)
 {
     uint64_t begun = newest_begun(rounds, now), first = rounds->passed + 1;
@@ -86,14 +96,21 @@ static bool clip(const struct rounds_span *span, uint64_t after, struct rounds_s
     return ret->lo <= ret->hi;
 }
 
-bool rounds_choose(const struct rounds *rounds, uint64_t after, uint64_t least, uint64_t most,
-                   struct rounds_span *ret)
+/* All nodes that publish less often than every 2^bits rounds have a round with so many zero bits in
+ * common. A number that stays is told for all rounds to come until there is another. */
+static bool is_common(const struct rounds_span *span, unsigned bits)
+{
+    return span->hi > span->lo || preference(span->lo, span->hi) >= bits;
+}
+
+bool rounds_choose(const struct rounds *rounds, unsigned bits, uint64_t after, uint64_t least,
+                   uint64_t most, struct rounds_span *ret)
 {
     bool found = false;
     for (unsigned i = 0; i < rounds->count; i++) {
         struct rounds_span span;
         if (rounds->spans[i].number < least || rounds->spans[i].number > most ||
-            !clip(&rounds->spans[i], after, &span))
+            !clip(&rounds->spans[i], after, &span) || !is_common(&span, bits))
             continue;
         if (!found || preference(span.lo, span.hi) >= preference(ret->lo, ret->hi))
             *ret = span;

@@ -33,10 +33,16 @@ struct rounds_span {
     uint64_t number;
 };
 
-/* Chooses among those noted behind round `after` whose number is from `least` to `most`. False:
- * there is none. */
-CAIRN_MUST_CHECK bool rounds_choose(const struct rounds *rounds, uint64_t after, uint64_t least,
-                                    uint64_t most, struct rounds_span *ret);
+/* Has the window of a round begun that is not noted yet? */
+bool rounds_are_due(const struct rounds *rounds, int64_t now);
+/* The rounds that have begun are not noted: a number came too late for them. */
+void rounds_lose(struct rounds *rounds, int64_t now);
+
+/* Chooses among those noted behind round `after` whose number is from `least` to `most`. Of rounds
+ * that ended the same way for a while, the number counts as it is; of others only rounds are chosen
+ * whose number ends in `bits` zero bits. False: there is none. */
+CAIRN_MUST_CHECK bool rounds_choose(const struct rounds *rounds, unsigned bits, uint64_t after,
+                                    uint64_t least, uint64_t most, struct rounds_span *ret);
 
 /* Forgets all up to round `hi`, but not that it had passed. */
 void rounds_forget(struct rounds *rounds, uint64_t hi);

@@ -224,7 +224,7 @@ bool history_is_due_locked(struct history *history, uint64_t ino)
 
 /* One that fails for another reason than room keeps no other operations from happening: it
  * stays a draft, which is tried again when it has been idle. */
-int history_seal_due_locked(struct history *history)
+int history_enter_due_locked(struct history *history)
 {
     check_held(&history->lock);
     unsigned done = 0;
@@ -249,6 +249,12 @@ int history_seal_due_locked(struct history *history)
         return -EAGAIN;
     history->due_since = 0;
     return 0;
+}
+
+int history_seal_due_locked(struct history *history)
+{
+    TRY(history_gate_locked(history));
+    return history_enter_due_locked(history);
 }
 
 static void notify_recounts(struct history *history)
@@ -292,6 +298,11 @@ int history_seal_later(struct history *history, uint64_t ino)
 {
     struct stage_file_state state;
     mutex_lock(&history->lock);
+    int r = history_gate_locked(history);
+    if (r < 0) {
+        mutex_unlock(&history->lock);
+        return r;
+    }
     (void)stage_file_state(history->local->stage, ino, &state);
     bool is_new = state.has_draft && !history_is_due_locked(history, ino);
     bool fits = history->due_count + history->recount_count < DUE_MAX;

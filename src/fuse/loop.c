@@ -341,9 +341,13 @@ static void wait_for_wake(struct front *front)
     mutex_lock(&front->locked.lock);
     bool idle = atomic_load(&front->parked_count) == 0 && TAILQ_EMPTY(&front->locked.syncing);
     mutex_unlock(&front->locked.lock);
+    int64_t held = idle ? 0 : history_hold_ns(front->commit->history) / MS_NS + 1;
     LOCK_SCOPE(&front->wake.lock);
     if (!front->wake.wanted && !atomic_load(&front->stopping))
-        (void)mutex_wait(&front->wake.lock, &front->wake.changed, idle ? 2000 : POLL_MS);
+        (void)mutex_wait(&front->wake.lock, &front->wake.changed,
+                         idle       ? 2000
+                         : held > 1 ? (uint64_t)held
+                                    : POLL_MS);
     front->wake.wanted = false;
 }
 

@@ -8,6 +8,7 @@
 #include "objects.h"
 #include "overlay/ns.h"
 #include "stage/stage.h"
+#include "base/clock.h"
 
 #define RACERS 4u
 #define ROUNDS 25u
@@ -340,4 +341,155 @@ Test(commit_history, a_store_that_follows_takes_no_change)
     expect_i64(reserve(RESERVE_NONE, 0), -EROFS);
     struct record rec = {.type = REC_SETATTR, .ino = 10, .mask = ATTR_MODE};
     expect_i64(history_commit(o.history, &rec), -EROFS);
+}
+
+/* --- rounds ----------------------------------------------------------------------------------- */
+
+#define ROUND_NS (200 * MS_NS)
+#define CLOCK_ERROR_NS (20 * MS_NS)
+#define RACE_NS (2000 * MS_NS)
+#define RACED_MAX 200000u
+
+struct raced {
+    uint64_t seq;
+    int64_t begun, ended;
+};
+
+struct round_racer {
+    pthread_t thread;
+    unsigned number;
+    struct raced *ops;
+    size_t count;
+};
+
+static void *race_rounds(void *arg)
+{
+    struct round_racer *racer = arg;
+    int64_t until = clock_realtime_ns() + RACE_NS;
+    while (clock_realtime_ns() < until && racer->count < RACED_MAX) {
+        struct record rec = {.type = REC_SETATTR,
+                             .ino = ROOT_INO,
+                             .mask = ATTR_UID,
+                             .attrs = {.uid = racer->number}};
+        struct raced *op = &racer->ops[racer->count];
+        op->begun = clock_realtime_ns();
+        int r;
+        while ((r = history_commit(o.history, &rec)) == -EAGAIN)
+            (void)usleep(200);
+        assert_i64(r, 0);
+        op->ended = clock_realtime_ns();
+        op->seq = rec.seq;
+        racer->count++;
+        (void)usleep(300);
+    }
+    return NULL;
+}
+
+/* What ended before the window of a round did is told with it, and what began after the window
+ * began is not. */
+static unsigned check_round(const struct round_racer *racers, const struct rounds_span *span)
+{
+    int64_t first = (int64_t)span->lo * ROUND_NS, last = (int64_t)span->hi * ROUND_NS;
+    unsigned before = 0;
+    for (unsigned i = 0; i < RACERS; i++)
+        for (size_t j = 0; j < racers[i].count; j++) {
+            const struct raced *op = &racers[i].ops[j];
+            if (op->ended < first + CLOCK_ERROR_NS)
+                assert_u64(op->seq <= span->number, true, "it was acknowledged before");
+            if (op->begun >= last - CLOCK_ERROR_NS) {
+                assert_u64(op->seq > span->number, true, "it began later");
+                assert_u64(op->ended >= last + CLOCK_ERROR_NS, true, "it waits for the window");
+            }
+            before += op->seq <= span->number;
+        }
+    return before;
+}
+
+Test(commit_history, operations_stay_clear_of_rounds)
+{
+    struct round_racer racers[RACERS];
+    unsigned seen = 0;
+    uint64_t after = 0;
+    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    for (unsigned i = 0; i < RACERS; i++) {
+        racers[i] =
+            (struct round_racer){.number = i, .ops = xcalloc(RACED_MAX, sizeof(struct raced))};
+        assert_i64(pthread_create(&racers[i].thread, NULL, race_rounds, &racers[i]), 0);
+    }
+    for (unsigned i = 0; i < RACERS; i++)
+        (void)pthread_join(racers[i].thread, NULL);
+    for (unsigned i = 0; i < RACERS; i++)
+        for (size_t j = 0; j < racers[i].count; j++) {
+            struct rounds_span span;
+            if (history_rounds_of(o.history, racers[i].ops[j].seq, after, &span))
+                seen += check_round(racers, &span) > 0;
+        }
+    for (unsigned i = 0; i < RACERS; i++)
+        free(racers[i].ops);
+    cr_assert_geq(seen, 5u);
+}
+
+static void await_round_after(int64_t ns)
+{
+    int64_t until = (ns / ROUND_NS + 1) * ROUND_NS + 2 * CLOCK_ERROR_NS;
+    while (clock_realtime_ns() < until)
+        (void)usleep(1000);
+}
+
+static int count_seals(uint64_t up_to)
+{
+    size_t count;
+    int seals = 0;
+    struct op **ops = history_look(o.history, &count);
+    for (size_t i = 0; i < count; i++)
+        seals += ops[i]->type == REC_SEAL && ops[i]->seq <= up_to;
+    history_looked(o.history, ops);
+    return seals;
+}
+
+/* It was acknowledged before the round, and has no number then. */
+Test(commit_history, a_seal_that_waits_is_told_with_the_round)
+{
+    struct rounds_span span = {0};
+    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    await_round_after(clock_realtime_ns());
+    make_file(5);
+    write_file(5);
+    int64_t closed = clock_realtime_ns();
+    assert_i64(history_seal_later(o.history, 5), 0);
+    await_round_after(closed);
+    struct record rec = {
+        .type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_UID, .attrs = {.uid = 1}};
+    assert_i64(history_commit(o.history, &rec), 0);
+    uint64_t sealed = rec.seq - 10;
+    while (sealed < rec.seq &&
+           !history_rounds_of(o.history, sealed, (uint64_t)(closed / ROUND_NS), &span))
+        sealed++;
+    cr_assert_lt(sealed, rec.seq, "the round is noted");
+    assert_i64(count_seals(span.number), 1);
+}
+
+/* Where one is wanted, a cut ends there, and the next one behind it. */
+Test(commit_history, a_cut_ends_at_a_round)
+{
+    struct stage_sealed *sealed;
+    size_t count;
+    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    await_round_after(clock_realtime_ns());
+    make_file(5);
+    write_file(5);
+    seal(5);
+    uint64_t first = history_newest(o.history);
+    await_round_after(clock_realtime_ns());
+    make_file(6);
+    write_file(6);
+    seal(6);
+    uint64_t second = history_newest(o.history);
+    history_want_round(o.history, true, 0);
+    assert_u64(history_choose(o.history, UINT64_MAX, false, &sealed, &count), first);
+    assert_u64(count, 1);
+    free(sealed);
+    assert_u64(history_choose(o.history, UINT64_MAX, false, &sealed, &count), second);
+    assert_u64(count, 1, "the other one is pinned");
+    free(sealed);
 }

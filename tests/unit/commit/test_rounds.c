@@ -25,7 +25,7 @@ TestSuite(rounds, .init = setup, .fini = teardown);
 static void expect_choice(uint64_t after, uint64_t least, uint64_t most, struct rounds_span wanted)
 {
     struct rounds_span span;
-    cr_assert(rounds_choose(rounds, after, least, most, &span));
+    cr_assert(rounds_choose(rounds, 0, after, least, most, &span));
     assert_u64(span.lo, wanted.lo);
     assert_u64(span.hi, wanted.hi);
     assert_u64(span.number, wanted.number);
@@ -34,7 +34,7 @@ static void expect_choice(uint64_t after, uint64_t least, uint64_t most, struct 
 static void expect_none(uint64_t after, uint64_t least, uint64_t most)
 {
     struct rounds_span span;
-    cr_assert(!rounds_choose(rounds, after, least, most, &span));
+    cr_assert(!rounds_choose(rounds, 0, after, least, most, &span));
 }
 
 /* The newest number at round k, noted in the middle of the round behind it. */
@@ -142,6 +142,35 @@ Test(rounds, room_is_for_those_that_are_chosen)
     expect_choice(0, 0, 511, (struct rounds_span){256, 256, 256});
 }
 
+/* A number that came between the begin of a window and the look at the clock. */
+Test(rounds, a_round_can_be_lost)
+{
+    cr_assert(!rounds_are_due(rounds, 8000 - ERROR - 1));
+    cr_assert(rounds_are_due(rounds, 8000 - ERROR));
+    rounds_lose(rounds, 8000);
+    cr_assert(!rounds_are_due(rounds, 9999 - ERROR));
+    pass_round(4, 10);
+    expect_none(0, 0, UINT64_MAX);
+    pass_round(5, 10);
+    expect_choice(0, 0, UINT64_MAX, (struct rounds_span){5, 5, 10});
+}
+
+Test(rounds, some_are_of_all_nodes)
+{
+    struct rounds_span span;
+    for (uint64_t k = 4; k <= 15; k++)
+        pass_round(k, k);
+    cr_assert(rounds_choose(rounds, 2, 0, 0, UINT64_MAX, &span));
+    assert_u64(span.hi, 8, "of 8 and 12");
+    cr_assert(rounds_choose(rounds, 2, 8, 0, UINT64_MAX, &span));
+    assert_u64(span.hi, 12);
+    cr_assert(!rounds_choose(rounds, 2, 12, 0, UINT64_MAX, &span));
+    pass_round(16, 15);
+    cr_assert(rounds_choose(rounds, 5, 12, 0, UINT64_MAX, &span), "a number that stayed");
+    assert_u64(span.lo, 15);
+    assert_u64(span.hi, 16);
+}
+
 /* Three nodes that publish at times of their own, at most 5 rounds apart, all choose each multiple
  * of 8. */
 Test(rounds, a_common_round_comes)
@@ -156,7 +185,7 @@ Test(rounds, a_common_round_comes)
         for (uint64_t k = 1; k <= ROUNDS; k++) {
             number += seeded_below(&seeded, 2);
             rounds_pass(of_node, (int64_t)k * LENGTH, number);
-            if (k < next || !rounds_choose(of_node, span.hi, 0, number, &span))
+            if (k < next || !rounds_choose(of_node, 0, span.hi, 0, number, &span))
                 continue;
             for (uint64_t i = span.lo; i <= span.hi; i++)
                 published[n][i] = true;
