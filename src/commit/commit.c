@@ -2,12 +2,15 @@
 /* The objects of commit/, and callbacks to those that are made after another. */
 #include "commit/commit.h"
 
+#include "commit/feed_log.h"
+
 #include "commit/history_internal.h"
 #include "commit/horizon_internal.h"
 #include "commit/journal_internal.h"
 #include "commit/packs_internal.h"
 #include "commit/read_internal.h"
 #include "commit/room_internal.h"
+#include "commit/round_cut.h"
 #include "commit/session_internal.h"
 #include "commit/writeback_internal.h"
 #include "view/view.h"
@@ -78,6 +81,13 @@ void commit_init(struct commit *commit, struct store *store, struct local *local
         snapshot_new(local, commit->journal, commit->horizon, commit->packs, commit->room);
 }
 
+void commit_join_nodes(struct commit *commit, int64_t round_ns, int64_t clock_error_ns)
+{
+    check(!commit->round_cut);
+    commit->round_cut = round_cut_new();
+    history_begin_rounds(commit->history, round_ns, clock_error_ns);
+}
+
 int commit_start(struct commit *commit, void (*room)(void *arg), void *arg)
 {
     room_on_room(commit->room, room, arg);
@@ -106,6 +116,8 @@ void commit_done(struct commit *commit)
     /* Whoever waits hears of the end while it may still ask the others. */
     horizon_refuse(commit->horizon, -ESHUTDOWN);
     lag_done(commit);
+    round_cut_free(commit->round_cut);
+    feed_log_free(commit->feed_log);
     free(commit->snapshot);
     history_free(commit->history);
     heal_free(commit->heal);

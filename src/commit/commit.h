@@ -14,6 +14,8 @@
 #include "stage/stage.h"
 
 struct store;
+struct feed_log;
+struct round_cut;
 struct upkeep;
 
 /* The objects of commit/, which commit_init() makes. Each knows those that it needs, and none knows
@@ -36,6 +38,9 @@ struct commit {
     struct own_stage *own_stage;
     struct upkeep_state *upkeep;
     struct writeback *writeback;
+    /* Where other nodes write the remote's prefix; else NULL. */
+    struct feed_log *feed_log;
+    struct round_cut *round_cut;
 };
 
 /* Results of encoding chunks since the mount, by enum chunk_encoding. */
@@ -209,4 +214,7 @@ void commit_done(struct commit *commit);
 /* The threads. writeback_stop() and room_stop() end them, also where it fails. `room`: see
  * store_start(). */
 CAIRN_MUST_CHECK int commit_start(struct commit *commit, void (*room)(void *arg), void *arg);
+/* Other nodes write the remote's prefix, too: from now on cuts can be made at rounds that all have
+ * in common (rounds.h, round_cut.h). After recovery, before commit_start(). */
+void commit_join_nodes(struct commit *commit, int64_t round_ns, int64_t clock_error_ns);
 struct commit_status commit_status(struct commit *commit);

@@ -59,8 +59,8 @@ void history_begin_rounds(struct history *history, int64_t length, int64_t error
 /* Is a cut to end at a round whose number ends in `bits` zero bits? Then the next cuts do, where
  * they can. */
 void history_want_round(struct history *history, bool wants, unsigned bits);
-/* The rounds behind `after` at which `number` was the newest number, if these are such as are
- * wanted. */
+/* Of the rounds behind `after` that were noted, those at which `number` was the newest number; if
+ * these are such as are wanted. */
 CAIRN_MUST_CHECK bool history_wanted_round_of(struct history *history, uint64_t number,
                                               uint64_t after, struct rounds_span *ret);
 /* The same, of whatever rounds. */
@@ -70,6 +70,9 @@ CAIRN_MUST_CHECK bool history_rounds_of(struct history *history, uint64_t number
 void history_forget_rounds(struct history *history, uint64_t hi);
 
 /* --- seal.c ----------------------------------------------------------------------------------- */
+
+/* Notes the rounds that have passed, as each operation does. */
+void history_pass_rounds(struct history *history);
 
 /* Seals every draft and every nascent file but these, ascending. */
 CAIRN_MUST_CHECK int history_seal_all_but(struct history *history, const uint64_t *but,

@@ -80,9 +80,6 @@ enum reserve_kind {
  * thrown out where that helps. -EAGAIN: there is none now. -EROFS: the store follows another. */
 CAIRN_MUST_CHECK int history_reserve_locked(struct history *history, enum reserve_kind kind,
                                             size_t len);
-/* Before whatever is acknowledged. Where other nodes write the prefix: notes the rounds that have
- * passed, with the seals that wait. -EAGAIN: a round is too near, history_hold_ns(). */
-CAIRN_MUST_CHECK int history_gate_locked(struct history *history);
 /* A number was given out: it may have come too late for a round that has begun. */
 void history_note_number_locked(struct history *history, int64_t now);
 /* The newest cut from `least` to `most` that ends at a round that is wanted; 0: there is none. */
@@ -94,6 +91,11 @@ void history_enter_group_locked(struct history *history, const struct record *re
 /* As history_seal_due(), before anything else enters; and history_seal(), after these. */
 CAIRN_MUST_CHECK int history_seal_due_locked(struct history *history);
 CAIRN_MUST_CHECK int history_enter_due_locked(struct history *history); /* without a gate */
+/* Before whatever is acknowledged. Where other nodes write the prefix: notes the rounds that have
+ * passed, with the seals that wait. -EAGAIN: a round is too near, history_hold_ns(). */
+CAIRN_MUST_CHECK int history_gate_locked(struct history *history);
+/* Until when an operation must wait at the time `now`; 0: it need not. */
+int64_t history_hold_until_locked(struct history *history, int64_t now);
 CAIRN_MUST_CHECK int history_seal_locked(struct history *history, uint64_t ino);
 bool history_is_due_locked(struct history *history, uint64_t ino);
 /* Leaves the lock; an operation happened, or did not: returns r. */

@@ -20,35 +20,11 @@ void history_begin_rounds(struct history *history, int64_t length, int64_t error
     history->rounds = rounds_new(length, error, clock_realtime_ns());
 }
 
-/* With what was closed before the round began. */
-static void pass_rounds_locked(struct history *history, int64_t now)
+int64_t history_hold_until_locked(struct history *history, int64_t now)
 {
     check_held(&history->lock);
-    if (!rounds_are_due(history->rounds, now))
-        return;
-    history->is_passing = true;
-    int r = history_enter_due_locked(history);
-    history->is_passing = false;
-    if (r == 0)
-        rounds_pass(history->rounds, now, history->newest);
-    else
-        rounds_lose(history->rounds, now);
-}
-
-static int64_t hold_until(const struct history *history, int64_t now)
-{
     int64_t until = rounds_hold_until(history->rounds, now);
     return until ? until : rounds_hold_until(history->rounds, now + NUMBERING_NS);
-}
-
-int history_gate_locked(struct history *history)
-{
-    check_held(&history->lock);
-    if (!history->rounds || history->is_passing)
-        return 0;
-    int64_t now = clock_realtime_ns();
-    pass_rounds_locked(history, now);
-    return hold_until(history, now) ? -EAGAIN : 0;
 }
 
 void history_note_number_locked(struct history *history, int64_t now)
@@ -62,7 +38,7 @@ int64_t history_hold_ns(struct history *history)
 {
     LOCK_SCOPE(&history->lock);
     int64_t now = clock_realtime_ns();
-    int64_t until = history->rounds ? hold_until(history, now) : 0;
+    int64_t until = history->rounds ? history_hold_until_locked(history, now) : 0;
     return until ? until - now : 0;
 }
 
@@ -80,7 +56,6 @@ uint64_t history_wanted_cut_locked(struct history *history, uint64_t least, uint
     struct rounds_span span;
     if (!history->wants_round || least > most)
         return 0;
-    pass_rounds_locked(history, clock_realtime_ns());
     return rounds_choose(history->rounds, history->wanted_bits, 0, least, most, &span) ? span.number
                                                                                        : 0;
 }
@@ -91,7 +66,6 @@ bool history_wanted_round_of(struct history *history, uint64_t number, uint64_t 
     LOCK_SCOPE(&history->lock);
     if (!history->wants_round)
         return false;
-    pass_rounds_locked(history, clock_realtime_ns());
     return rounds_choose(history->rounds, history->wanted_bits, after, number, number, ret);
 }
 
@@ -99,7 +73,6 @@ bool history_rounds_of(struct history *history, uint64_t number, uint64_t after,
                        struct rounds_span *ret)
 {
     LOCK_SCOPE(&history->lock);
-    pass_rounds_locked(history, clock_realtime_ns());
     return rounds_choose(history->rounds, 0, after, number, number, ret);
 }
 

@@ -251,8 +251,40 @@ int history_enter_due_locked(struct history *history)
     return 0;
 }
 
+/* What was closed before the round began is told with it. */
+static void pass_rounds_locked(struct history *history, int64_t now)
+{
+    check_held(&history->lock);
+    if (!rounds_are_due(history->rounds, now))
+        return;
+    history->is_passing = true;
+    int r = history_enter_due_locked(history);
+    history->is_passing = false;
+    if (r == 0)
+        rounds_pass(history->rounds, now, history->newest);
+    else
+        rounds_lose(history->rounds, now);
+}
+
+void history_pass_rounds(struct history *history)
+{
+    LOCK_SCOPE(&history->lock);
+    pass_rounds_locked(history, clock_realtime_ns());
+}
+
+int history_gate_locked(struct history *history)
+{
+    check_held(&history->lock);
+    if (!history->rounds || history->is_passing)
+        return 0;
+    int64_t now = clock_realtime_ns();
+    pass_rounds_locked(history, now);
+    return history_hold_until_locked(history, now) ? -EAGAIN : 0;
+}
+
 int history_seal_due_locked(struct history *history)
 {
+    check_held(&history->lock);
     TRY(history_gate_locked(history));
     return history_enter_due_locked(history);
 }

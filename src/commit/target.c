@@ -11,6 +11,7 @@
  * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead,
  * and never one below the stage's floor. */
 #include "base/clock.h"
+#include "commit/feed_log.h"
 #include "commit/history_internal.h"
 #include "commit/horizon_internal.h"
 #include "commit/journal_internal.h"
@@ -147,6 +148,8 @@ static int target_publish(struct commit *commit, const struct target *target,
                       strerror(-r));
         return r;
     }
+    if (commit->feed_log && feed_log_add(commit->feed_log, batch->bytes.at, batch->bytes.count) < 0)
+        check(false); /* they were encoded just now */
     if (local_has_remote(commit->local))
         horizon_note_age(commit->horizon, target->cut, happened);
     bool lags = lag_exists(commit->lag);

@@ -11,6 +11,7 @@
 #include "commit/local.h"
 #include "commit/packs_internal.h"
 #include "commit/room_internal.h"
+#include "commit/round_cut.h"
 #include "commit/writeback_internal.h"
 
 #define TICK_MS 250
@@ -89,7 +90,11 @@ static void *writeback_main(void *arg)
             break;
         lag_tick(commit);
         seal_ripe(commit);
+        if (commit->round_cut)
+            history_pass_rounds(commit->history);
         bool carried = carry_once(commit, &pressure);
+        if (commit->round_cut)
+            round_cut_offer(commit);
         bool found = pieces_relieve(&pieces, pressure.waiting > 0, is_stage_filling_up(commit));
         /* No other cut may take what a target holds that was given up. */
         if (horizon_is_stopping(commit->horizon))

@@ -70,6 +70,27 @@ struct view_state view_cut_state(const struct view_cut *cut)
     return cut->state;
 }
 
+static int content_at(struct view_cut *cut, uint64_t ino, struct inode_row *row)
+{
+    _cleanup_value_ struct value value = {0};
+    TRY(db_get(cut->view, &cut->snap, key_u64(NEW_KEY, KEY_INODE, ino), &value));
+    return inode_decode(ino, value.data, value.len, row);
+}
+
+int view_cut_counts(struct view_cut *cut, uint64_t ino, uint32_t *ret_pages, uint64_t *ret_bytes)
+{
+    struct inode_row row;
+    int r = snap_resume(&cut->snap);
+    if (r == 0)
+        r = content_at(cut, ino, &row);
+    snap_hold(&cut->snap);
+    if (r < 0)
+        return r;
+    *ret_pages = (uint32_t)row.pages;
+    *ret_bytes = row.pub.blocks_bytes;
+    return 0;
+}
+
 bool view_cut_is_whole(const struct view_cut *cut)
 {
     return cut->remote.pub.is_whole;

@@ -150,6 +150,10 @@ CAIRN_MUST_CHECK int view_cut_open(struct view *view, struct view_cut **ret_cut)
  * place, and there are no packs. Not to be published; beside others. */
 CAIRN_MUST_CHECK int view_cut_open_alone(struct view *view, struct view_cut **ret_cut);
 void view_cut_close(struct view_cut *cut);
+/* Of a file at the cut: how many page rows it has, and its bytes that are not holes. -ENOENT: it is
+ * not there. */
+CAIRN_MUST_CHECK int view_cut_counts(struct view_cut *cut, uint64_t ino, uint32_t *ret_pages,
+                                     uint64_t *ret_bytes);
 struct view_state view_cut_state(const struct view_cut *cut);
 bool view_cut_is_whole(const struct view_cut *cut);
 

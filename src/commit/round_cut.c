@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commit/round_cut.h"
+
+#include "base/log.h"
+#include "commit/horizon_internal.h"
+#include "commit/writeback_internal.h"
+#include "view/remote.h"
+
+#define LOOK_MS 100
+
+struct round_cut {
+    struct cairn_mutex lock; /* LOCK_WAITERS */
+    pthread_cond_t changed;
+    bool is_wanted;
+    uint64_t after;
+    struct view_cut *cut; /* made, and not yet taken */
+    struct rounds_span span;
+};
+
+struct round_cut *round_cut_new(void)
+{
+    struct round_cut *of = xcalloc(1, sizeof *of);
+    mutex_init(&of->lock, LOCK_WAITERS);
+    cond_init(&of->changed);
+    return of;
+}
+
+void round_cut_free(struct round_cut *of)
+{
+    if (!of)
+        return;
+    check(!of->cut);
+    (void)pthread_cond_destroy(&of->changed);
+    mutex_done(&of->lock);
+    free(of);
+}
+
+static void set_wanted(struct round_cut *of, bool is_wanted, uint64_t after)
+{
+    LOCK_SCOPE(&of->lock);
+    of->is_wanted = is_wanted;
+    of->after = after;
+}
+
+/* NULL: it is not there yet. */
+static struct view_cut *take_cut(struct round_cut *of, struct rounds_span *ret_span)
+{
+    LOCK_SCOPE(&of->lock);
+    if (!of->cut)
+        (void)mutex_wait(&of->lock, &of->changed, LOOK_MS);
+    struct view_cut *cut = of->cut;
+    of->cut = NULL;
+    *ret_span = of->span;
+    return cut;
+}
+
+int round_cut_await(struct commit *commit, const struct round_cut_wish *wish,
+                    struct view_cut **ret_cut, struct rounds_span *ret_span)
+{
+    struct round_cut *of = commit->round_cut;
+    set_wanted(of, true, wish->after);
+    history_want_round(commit->history, true, wish->bits);
+    do
+        horizon_kick(commit->horizon);
+    while (!(*ret_cut = take_cut(of, ret_span)) && !wish->is_over(wish->arg));
+    set_wanted(of, false, 0);
+    history_want_round(commit->history, false, 0);
+    if (!*ret_cut)
+        *ret_cut = take_cut(of, ret_span); /* made meanwhile */
+    return *ret_cut ? 0 : -ECANCELED;
+}
+
+void round_cut_offer(struct commit *commit)
+{
+    struct round_cut *of = commit->round_cut;
+    struct view_cut *cut = NULL;
+    struct rounds_span span;
+    mutex_lock(&of->lock);
+    uint64_t after = of->after;
+    bool is_wanted = of->is_wanted && !of->cut;
+    mutex_unlock(&of->lock);
+    if (!is_wanted || lag_exists(commit->lag) ||
+        !history_wanted_round_of(commit->history, view_state(commit->local->view).applied_seq,
+                                 after, &span))
+        return;
+    int r = view_cut_open(commit->local->view, &cut);
+    if (r < 0) {
+        log_warn("view: no cut of it can be made: %s", strerror(-r));
+        return;
+    }
+    LOCK_SCOPE(&of->lock);
+    of->cut = cut;
+    of->span = span;
+    (void)pthread_cond_signal(&of->changed);
+}
