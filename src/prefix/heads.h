@@ -36,3 +36,23 @@ void tried_load(struct prefix *prefix);
 void tried_add(struct prefix *prefix, const struct head *head);
 /* Did this store create it, whatever it was answered? In this session, or one that was killed. */
 bool tried_is_own(const struct prefix *prefix, const struct head *head);
+
+/* --- whole.c ---------------------------------------------------------------------------------- */
+
+/* The newest head between two numbers of which all runs are in STORE/runs now, where a later one
+ * lacks `lost_run`. -ENOENT: there is none. */
+CAIRN_MUST_CHECK int heads_find_whole(struct prefix *prefix, uint64_t after, uint64_t before,
+                                      uint64_t lost_run, struct head *ret_head);
+/* The newest head lacks a run, as `why` says: prefix->head becomes a whole one after number
+ * `after`, where the options allow it. Else *ret_text says what can be done (caller frees). Reads
+ * alone. */
+CAIRN_MUST_CHECK int heads_go_back(struct prefix *prefix, uint64_t after, uint64_t lost_run,
+                                   const char *why, char **ret_text);
+/* The same where the newest head itself is damaged, and the options allow it. */
+CAIRN_MUST_CHECK int heads_go_back_from_damaged(struct prefix *prefix, char **ret_text);
+/* The newest head that is there may not be the newest that was: a run that no head names tells.
+ * Notes and logs it. */
+void heads_look_for_later_run(struct prefix *prefix);
+#define HEAD_TIME_LEN 32u
+/* Prints a time (ns since 1970; 0: unknown), for people. */
+void head_time_text(int64_t time, char buf[HEAD_TIME_LEN]);

@@ -27,6 +27,7 @@ void prefix_init(struct prefix *prefix, struct local *local, struct room *room,
 void prefix_done(struct prefix *prefix)
 {
     explicit_bzero(&prefix->marker.key, sizeof prefix->marker.key);
+    free(prefix->shown_instead);
     free(prefix->name);
     free(prefix->holder);
 }

@@ -6,6 +6,8 @@
  *   place.c    whether a prefix without a marker is where the store published before
  *   heads.h    heads, and those that the store tried to create
  *   lease.h    the lease
+ *   runs.h     runs
+ *   check.h    heads and runs are verified
  *
  * It asks its user for time and room, and tells it of trouble: struct prefix_user. Everything
  * blocks. One thread at a time, but for the lease and where else is said. */
@@ -37,6 +39,8 @@ struct prefix_user {
     void (*trouble)(void *arg, int error, const char *text);
     /* It answered. */
     void (*works)(void *arg);
+    /* Waits until so much more may be sent. False: the store stops. */
+    bool (*wait_to_send)(void *arg, uint64_t bytes);
 };
 
 #define HEAD_TRIES_MAX 16u
@@ -56,6 +60,18 @@ struct prefix_beginning {
     uint64_t number, epoch; /* of the first head: numbers go on above them */
 };
 
+/* One of its objects is missing or damaged. */
+struct bad_run {
+    uint64_t id;
+    enum run_place place;
+};
+struct prefix_runs {
+    struct bad_run bad[HEAD_RUNS_MAX]; /* to be put again */
+    size_t bad_count;
+    _Atomic bool are_due; /* objects of the newest head's runs may be missing */
+    _Atomic uint64_t scrub_found, scrub_healed; /* objects */
+};
+
 struct prefix {
     struct local *local;
     struct room *room;
@@ -67,12 +83,15 @@ struct prefix {
     bool has_marker; /* `marker` was read */
     struct prefix_info marker;
     struct prefix_beginning beginning;
-    bool is_prepared; /* it is there, and creates exclusively */
+    bool is_prepared;         /* it is there, and creates exclusively */
+    _Atomic bool is_attached; /* it was met, is ours, and we may publish (or follow) */
 
     struct head head; /* the newest that is known; number 0: none */
     struct head_tries tries;
     bool has_published; /* a head of this session was created */
     bool is_patient;    /* head_put() tries until it knows, or the store stops */
+    struct prefix_runs runs;
+    char *shown_instead; /* why it is not the newest state; NULL: it is, as far as is known */
 
     _Atomic uint64_t fetched_total, uploaded_total; /* bytes of packs and runs */
 };

@@ -317,11 +317,12 @@ static int judge_and_fetch(struct store *store, const struct head *known, enum v
             *ret == VERDICT_REFUSE && went_back_from(store, known, &remote->prefix.head);
         if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON && !may_go_back)
             return 0;
-        int r = runs_fetch_of(store, remote, &remote->prefix.head, &run);
+        int r = runs_fetch(&remote->prefix, remote->prefix.head.runs, remote->prefix.head.run_count,
+                           &run);
         if (!prefix_object_is_lost(r))
             return r;
         _cleanup_free_ char *why = xstrdup(cause_text());
-        TRY(heads_go_back(remote, after, run, why, ret_text));
+        TRY(heads_go_back(&remote->prefix, after, run, why, ret_text));
     }
 }
 
@@ -384,7 +385,7 @@ int adopt_decide(struct store *store, char **ret_text)
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(store, known);
     /* A head without a state only names the holder of the prefix. */
-    bool has_state = remote && remote->is_attached && remote->prefix.head.run_count > 0;
+    bool has_state = remote && remote->prefix.is_attached && remote->prefix.head.run_count > 0;
     int r = 0;
     if (has_state &&
         (!has_known || memcmp(known->nonce, remote->prefix.head.nonce, sizeof known->nonce) != 0))

@@ -94,7 +94,7 @@ static int find_head(struct remote *remote, char **ret_text)
     r = heads_newest(&remote->prefix, 0, &remote->prefix.head);
     bool may_go_back = remote->options.read_only || remote->options.rollback;
     if (may_go_back && (r == -EUCLEAN || r == -EBADMSG))
-        r = heads_go_back_from_damaged(remote, ret_text);
+        r = heads_go_back_from_damaged(&remote->prefix, ret_text);
     if (r == 0) /* its writer may have announced them since the marker was read */
         r = local_allow_encodings(&remote->store->local, remote->prefix.head.incompat);
     return r == -ENOENT ? 0 : r;
@@ -141,7 +141,7 @@ static int attach_online(struct remote *remote, may_fn *may, char **ret_text)
     remote->was_theirs = head_is_theirs(&remote->store->local, &remote->prefix.head);
     if (r == 0 && remote->prefix.has_marker && !remote->options.read_only)
         r = attach_writer(remote, may, ret_text);
-    remote->is_attached = r == 0;
+    remote->prefix.is_attached = r == 0;
     return r;
 }
 
@@ -243,7 +243,7 @@ static int remember_name(struct remote *remote)
 
 int remote_claim(struct remote *remote, char **ret_text)
 {
-    if (remote->options.read_only || !remote->is_attached)
+    if (remote->options.read_only || !remote->prefix.is_attached)
         return 0;
     TRY(check_nothing_is_lost(remote, ret_text));
     TRY(prefix_prepare(&remote->prefix, ret_text));

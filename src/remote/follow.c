@@ -244,7 +244,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
     int r = prefix_meet(&remote->prefix);
     step.encodings = remote->prefix.marker.incompat | head->incompat;
     if (r == 0)
-        r = runs_fetch_of(remote->store, remote, head, ret_run);
+        r = runs_fetch(&remote->prefix, head->runs, head->run_count, ret_run);
     if (r == 0)
         r = have_performed(remote, &step);
     if (r == 0)
@@ -263,7 +263,7 @@ static int follow_whole_head(struct remote *remote, struct head *known, const st
     if (remote->runs.unreadable_head != newest->number)
         explain_failure(remote, newest, -ENOENT);
     remote->runs.unreadable_head = newest->number;
-    int r = heads_find_whole(remote, known->number, newest->number, lost_run, whole);
+    int r = heads_find_whole(&remote->prefix, known->number, newest->number, lost_run, whole);
     if (r == 0)
         r = follow_head(remote, known, whole, &lost_run);
     if (r == 0)
@@ -316,7 +316,7 @@ static bool attach(struct remote *remote)
     char *text = NULL;
     int r = remote_attach(remote, adopt_may, &text);
     if (r < 0)
-        remote->is_attached = false;
+        remote->prefix.is_attached = false;
     if (text)
         remote_hold_off(remote, text);
     free(text);
@@ -359,12 +359,12 @@ void *follow_main(void *arg)
     if (local_head_read(&remote->store->local, known) < 0)
         known->number = 0;
     int64_t pause = every ? every : IDLE_MS;
-    while (remote_pause(remote, remote->is_attached ? pause : RETRY_MS)) {
+    while (remote_pause(remote, remote->prefix.is_attached ? pause : RETRY_MS)) {
         pause = every ? every : IDLE_MS;
         look_begins(remote);
-        if (!remote->is_attached && !attach(remote))
+        if (!remote->prefix.is_attached && !attach(remote))
             break;
-        int r = remote->is_attached && every ? look_for_head(remote, known) : 0;
+        int r = remote->prefix.is_attached && every ? look_for_head(remote, known) : 0;
         if (r == -ESTALE)
             break;
         if (r < 0)

@@ -420,7 +420,7 @@ static int make_pass(struct remote *remote, struct remote_gc_request *request)
     if (r == 0)
         r = listed_find_missing(&pass.listed);
     if (r == 0 && !(request && request->dry_run))
-        r = runs_keep(remote, pass.kept);
+        r = runs_keep(&remote->prefix, pass.kept);
     if (r == 0)
         remote_ask_again(remote);
     returned_done(&pass.returned);
@@ -488,7 +488,7 @@ static int why_no_pass(struct remote *remote)
 {
     if (remote->options.read_only)
         return -ESHUTDOWN;
-    if (!remote->is_attached)
+    if (!remote->prefix.is_attached)
         return -ENOTCONN;
     LOCK_SCOPE(&remote->shared.lock);
     return remote->shared.stopping || remote->shared.fenced ? -ESHUTDOWN : 0;

@@ -12,8 +12,7 @@
  *   again.c    packs that a reader without a mount did not find
  *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
  *              then the head
- *   runs.c     runs: made of a cut, merged, put twice; run_fetch.c: fetched
- *   whole.c    the newest head of which no run is lost
+ *   runs.c     runs: made of a cut, and merged
  *   adopt.c    the view from a head's runs
  *   follow.c   the thread of a mount that only reads, instead of the uploader's
  *
@@ -26,13 +25,15 @@
 #include "commit/run_file.h"
 #include "commit/shared.h"
 #include "prefix/heads.h"
+#include "prefix/runs.h"
 #include "remote/chunks.h"
 #include "remote/follow.h"
 #include "remote/life.h"
 #include "remote/remote.h"
-#include "remote/runs_internal.h"
 #include "remote/state.h"
 #include "view/remote.h"
+
+struct view_cut;
 
 #define SMALL_PACK_LEN (4 * MIB) /* packs of fewer bytes are merged some day */
 
@@ -69,16 +70,22 @@ struct remote_relief {
     int64_t at; /* when these changed last */
 };
 
+/* State of its runs: the uploader's, but for the atomic. */
+struct remote_runs {
+    int64_t due_at; /* monotonic ns: not before */
+    _Atomic enum run_scrub { RUN_SCRUB_NONE, RUN_SCRUB_ASKED, RUN_SCRUB_DONE } scrub;
+    uint64_t unreadable_head; /* the last of which a run was found lost, and said so */
+};
+
 struct remote {
     struct store *store;
     struct remote_options options;
     struct prefix prefix;
-    _Atomic bool is_attached; /* it was met, is ours, and we may publish (or follow) */
-    bool was_here;            /* this store published there before */
+    bool was_here; /* this store published there before */
     /* The newest head's state is of another writer, from which the prefix was taken. */
     bool was_theirs;
 
-    struct remote_runs runs; /* runs_internal.h */
+    struct remote_runs runs;
 
     struct remote_shared shared;
 
@@ -151,6 +158,17 @@ CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 /* --- renewer.c ------------------------------------------------------------------------------- */
 
 void *renewer_main(void *remote);
+
+/* --- runs.c ----------------------------------------------------------------------------------- */
+
+/* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs
+ * of `head` that are no larger: head->runs becomes the new list. *ret_is_news false: the cut says
+ * nothing that the head does not say already. */
+CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
+                                  bool *ret_is_news, uint64_t *ret_missing);
+/* Between two rounds: puts again what is missing or damaged of the newest head's runs, if that may
+ * be. Trouble with it is said, and tried again. */
+void runs_tick(struct remote *remote);
 
 /* --- upload.c --------------------------------------------------------------------------------- */
 

@@ -45,10 +45,10 @@ void remote_give_history(const struct remote *remote, struct superblock *sb)
  * shown for what is there, and what is wrong with the remote would be found out later. */
 static int begin_blank_on_remote(struct remote *remote, char **ret_text)
 {
-    int r = remote->is_attached ? prefix_prepare(&remote->prefix, ret_text) : 0;
+    int r = remote->prefix.is_attached ? prefix_prepare(&remote->prefix, ret_text) : 0;
     if (r < 0 && !*ret_text)
         remote_error(remote, r, "%s cannot be used (%s)", remote->prefix.name, strerror(-r));
-    if (r == 0 && !remote->is_attached)
+    if (r == 0 && !remote->prefix.is_attached)
         r = -EIO;
     if (r < 0 && !*ret_text)
         *ret_text = xasprintf("%s", remote->shared.error);
@@ -64,7 +64,7 @@ int remote_join(struct remote *remote, char **ret_text)
     int r = remote_attach(remote, adopt_may, ret_text);
     if (r < 0 || !adopt_is_blank(remote->store))
         return r;
-    heads_look_for_later_run(remote);
+    heads_look_for_later_run(&remote->prefix);
     return begin_blank_on_remote(remote, ret_text);
 }
 
@@ -74,20 +74,24 @@ int remote_join_to_read(struct remote *remote, char **ret_text)
     remote->missing = missing_new();
     int r = remote_attach(remote, adopt_may, ret_text);
     if (r == 0)
-        heads_look_for_later_run(remote);
-    if (r < 0 || (remote->is_attached && remote->prefix.head.number))
+        heads_look_for_later_run(&remote->prefix);
+    if (r < 0 || (remote->prefix.is_attached && remote->prefix.head.number))
         return r;
-    *ret_text = remote->is_attached
+    *ret_text = remote->prefix.is_attached
                     ? xasprintf("%s: nothing was published there yet", remote->prefix.name)
                     : xasprintf("%s", remote->shared.error);
-    return remote->is_attached ? -ENOENT : -EHOSTDOWN;
+    return remote->prefix.is_attached ? -ENOENT : -EHOSTDOWN;
 }
 
 int remote_fetch_runs(struct store *store, const struct head *head)
 {
     struct remote *remote = store->remote;
-    bool may_ask = remote && (remote->is_attached || store->local.options.adopting);
-    return runs_fetch(store, may_ask ? remote : NULL, head);
+    bool may_ask = remote && (remote->prefix.is_attached || store->local.options.adopting);
+    if (may_ask)
+        return runs_fetch_head(&remote->prefix, head);
+    int r = runs_verify(&store->local, head);
+    room_account_runs(store->commit.room);
+    return r;
 }
 
 int remote_hold(struct remote *remote, char **ret_text)
@@ -96,7 +100,7 @@ int remote_hold(struct remote *remote, char **ret_text)
     if (r < 0 && !*ret_text) {
         remote_error(remote, r, "%s cannot be held now (%s)", remote->prefix.name,
                      r == -EAGAIN ? "it says one thing, then another" : strerror(-r));
-        remote->is_attached = false;
+        remote->prefix.is_attached = false;
         r = 0;
     }
     remote_resume(remote);

@@ -26,6 +26,11 @@ static void note_user_works(void *remote)
     remote_works(remote);
 }
 
+static bool wait_to_send(void *remote, uint64_t bytes)
+{
+    return remote_limit_wait(remote, bytes);
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 struct remote *remote_new(struct store *store)
@@ -38,7 +43,8 @@ struct remote *remote_new(struct store *store)
     /* Only the first daemon of a mount may do what --takeover and --rollback allow. */
     remote->options.takeover = remote->options.takeover && !store->local.options.adopting;
     remote->options.rollback = remote->options.rollback && !store->local.options.adopting;
-    const struct prefix_user user = {remote, pause_user, note_user_trouble, note_user_works};
+    const struct prefix_user user = {remote, pause_user, note_user_trouble, note_user_works,
+                                     wait_to_send};
     prefix_init(&remote->prefix, &store->local, store->commit.room, &remote->options, &user);
     mutex_init(&remote->shared.lock, LOCK_WAITERS);
     rate_limit_init(&remote->limit, remote->options.upload_limit);
@@ -60,7 +66,7 @@ struct remote *remote_new(struct store *store)
     tried_load(&remote->prefix);
     remote->shared.state = REMOTE_CONNECTING;
     remote->patience_ns = remote->prefix.tier->patience_ns;
-    remote->runs.are_due = true; /* earlier versions put none */
+    remote->prefix.runs.are_due = true; /* earlier versions put none */
     return remote;
 }
 
@@ -79,7 +85,6 @@ void remote_free(struct remote *remote)
     dense_free(remote->store->dense);
     remote->store->dense = NULL;
     missing_free(remote->missing);
-    free(remote->runs.shown_instead);
     prefix_done(&remote->prefix);
     free(remote);
 }
@@ -94,7 +99,7 @@ void remote_resume(struct remote *remote)
     remote->was_here = known && strcmp(known, remote->prefix.name) == 0;
     remote->maintenance->is_unsure = listed_is_asked(store) && !remote->options.read_only;
     remote->maintenance->must_look = remote->maintenance->is_unsure;
-    if ((remote->is_attached || remote->was_here) && !remote->maintenance->must_look)
+    if ((remote->prefix.is_attached || remote->was_here) && !remote->maintenance->must_look)
         remote_advance(remote, view.cut);
     if (remote_note_head(remote) < 0)
         log_warn("the view cannot be written; the next mount makes it anew");
@@ -150,6 +155,16 @@ void remote_stop(struct remote *remote)
 }
 
 /* --- what is told of it ----------------------------------------------------------------------- */
+
+struct prefix *remote_prefix(struct remote *remote)
+{
+    return &remote->prefix;
+}
+
+const char *remote_shown_instead(const struct remote *remote)
+{
+    return remote->prefix.shown_instead;
+}
 
 uint64_t remote_memory(const struct remote *remote)
 {

@@ -31,7 +31,7 @@ void *renewer_main(void *arg)
             urge_local_locked(remote);
         }
         bool stopping = remote->shared.stopping, fenced = remote->shared.fenced;
-        bool attached = remote->is_attached, works = !remote->shared.unreachable_ns;
+        bool attached = remote->prefix.is_attached, works = !remote->shared.unreachable_ns;
         mutex_unlock(&remote->shared.lock);
         if (stopping && attached && works && !fenced)
             lease_give_back(&remote->prefix);

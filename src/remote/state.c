@@ -201,7 +201,7 @@ bool remote_pause(struct remote *remote, int64_t ms)
 
 bool remote_has_ours(struct remote *remote)
 {
-    if (!remote || !(remote->is_attached || remote->was_here))
+    if (!remote || !(remote->prefix.is_attached || remote->was_here))
         return false;
     LOCK_SCOPE(&remote->shared.lock);
     return !remote->shared.fenced; /* the store that took it over may delete what only we need */
@@ -209,7 +209,7 @@ bool remote_has_ours(struct remote *remote)
 
 bool remote_will_relieve(struct remote *remote)
 {
-    if (!remote || !remote->is_attached || remote->options.read_only)
+    if (!remote || !remote->prefix.is_attached || remote->options.read_only)
         return false;
     int64_t now = clock_monotonic_ns();
     uint64_t applied = view_state(remote->store->local.view).applied_seq,

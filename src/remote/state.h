@@ -4,10 +4,13 @@
 
 #include "base/base.h"
 
+struct prefix;
 struct remote;
 
 /* As messages call it. */
 const char *remote_name(const struct remote *remote);
+/* Lent, as long as the remote. Not while its threads run. */
+struct prefix *remote_prefix(struct remote *remote);
 /* Notes that the remote failed, or gave what is wrong: said, once in a while, and told by the
  * status. `error`: what the tier returned, which then is what cannot be reached; 0: it answered. */
 void remote_error(struct remote *remote, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);

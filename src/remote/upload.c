@@ -213,15 +213,15 @@ static bool attach_late(struct remote *remote)
 {
     char *text = NULL;
     int r = remote_attach(remote, adopt_is_consistent, &text);
-    if (r == 0 && remote->is_attached)
+    if (r == 0 && remote->prefix.is_attached)
         r = remote_claim(remote, &text);
-    if (r == 0 && remote->is_attached)
+    if (r == 0 && remote->prefix.is_attached)
         r = remote_note_head(remote);
     if (r < 0 && !text) /* transient: again later */
-        remote->is_attached = false;
+        remote->prefix.is_attached = false;
     if (text) {
         remote_hold_off(remote, text);
-        remote->is_attached = false;
+        remote->prefix.is_attached = false;
     }
     bool hopeless = text && adopt_is_lost_for_good(remote, r);
     if (hopeless)
@@ -279,14 +279,14 @@ void *upload_main(void *arg)
     int64_t last = 0, pause = 0; /* ms, after a failure */
     if (remote->options.read_only)
         return follow_main(remote);
-    if (remote->is_attached)
+    if (remote->prefix.is_attached)
         dense_find_published(dense); /* before what is written now makes the view another */
     while (pause ? remote_pause(remote, pause) : await_work(remote, last)) {
         pause = 0;
-        if (!remote->is_attached) {
+        if (!remote->prefix.is_attached) {
             if (!attach_late(remote))
                 break;
-            pause = remote->is_attached ? 0 : 5 * RETRY_MS;
+            pause = remote->prefix.is_attached ? 0 : 5 * RETRY_MS;
             continue;
         }
         if (look_at_packs(remote) < 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Heads and runs are verified first (remote/check.c), then packs, in parallel, one a thread; then
+/* Heads and runs are verified first (prefix/check.c), then packs, in parallel, one a thread; then
  * the namespace is walked, and each file named that needs a chunk that cannot be read.
  *
  * A chunk hurts the chunks that are stored by it, too. Where it lies in a pack whose content is not
@@ -11,8 +11,9 @@
 #include <sys/stat.h>
 
 #include "base/tables.h"
-#include "remote/check.h"
+#include "prefix/check.h"
 #include "remote/chunks.h"
+#include "remote/state.h"
 #include "store/internal.h"
 #include "view/remote.h"
 
@@ -408,7 +409,7 @@ int store_check_remote(struct store *store, const struct remote_check_options *o
 {
     _cleanup_(checking_done) struct remote_checking c = {
         .store = store, .options = options, .counts = ret};
-    struct remote_check heads = {.problem = report_object,
+    struct prefix_check heads = {.problem = report_object,
                                  .note = pass_note,
                                  .arg = &c,
                                  .threads = options->threads,
@@ -416,7 +417,7 @@ int store_check_remote(struct store *store, const struct remote_check_options *o
     *ret = (struct remote_check_counts){0};
     check(store->remote != NULL);
     mutex_init(&c.found.lock, LOCK_LEAF);
-    int r = remote_check_heads(store->remote, &heads);
+    int r = prefix_check_heads(remote_prefix(store->remote), &heads);
     ret->heads = heads.heads;
     ret->runs = heads.runs;
     TRY(r);

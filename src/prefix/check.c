@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/check.h"
+#include "prefix/check.h"
 
 #include <stdio.h>
 
 #include "base/vector.h"
-#include "remote/internal.h"
+#include "base/pool.h"
+#include "prefix/heads.h"
+#include "prefix/runs.h"
 
-#define PIECE (1 * MIB)
 #define QUEUE 64u
 #define AGAIN_MS 2000
 #define AGAIN_MAX 64u   /* objects; more that are missing are no lapse of the server */
@@ -28,8 +29,8 @@ struct checked_head {
 };
 
 struct head_check {
-    struct remote *remote;
-    struct remote_check *check;
+    struct prefix *prefix;
+    struct prefix_check *check;
     VECTOR(struct checked_head) heads; /* ascending */
     VECTOR(struct checked_run) runs;   /* by id */
     _Atomic unsigned again;            /* objects that were asked for again */
@@ -54,10 +55,10 @@ static int add_head(const struct tier_object *object, void *arg)
     return 0;
 }
 
-static int check_head(struct remote *remote, struct checked_head *checked)
+static int check_head(struct prefix *prefix, struct checked_head *checked)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    int r = head_read(&remote->prefix, checked->number, head);
+    int r = head_read(prefix, checked->number, head);
     if (r == 0 && head->run_count > 0) {
         checked->run_count = head->run_count;
         checked->runs = xcalloc(head->run_count, sizeof *checked->runs);
@@ -70,7 +71,7 @@ static int check_head(struct remote *remote, struct checked_head *checked)
 
 static void collect_runs(struct head_check *c)
 {
-    const struct head *shown = &c->remote->prefix.head;
+    const struct head *shown = &c->prefix->head;
     for (size_t i = 0; i < c->heads.count; i++)
         for (uint32_t k = 0; k < c->heads.at[i].run_count; k++) {
             uint64_t number = c->heads.at[i].number;
@@ -94,36 +95,6 @@ static void collect_runs(struct head_check *c)
         c->runs.at[i].is_shown = head_names_run(shown, c->runs.at[i].info.id);
 }
 
-/* All of the object is read. */
-static int check_run_content(struct remote *remote, const struct run_info *info, const char *object)
-{
-    uint8_t hash[HASH_LEN], *piece = xmalloc(PIECE);
-    struct hash_stream *stream = hash_stream_new();
-    int r = 0;
-    for (uint64_t at = 0; at < info->length && r == 0; at += PIECE) {
-        uint64_t len = min_u64(PIECE, info->length - at);
-        r = remote->prefix.tier->ops->get_range(remote->prefix.tier, object, at, piece, len);
-        if (r == 0)
-            hash_stream_add(stream, piece, len);
-    }
-    hash_stream_result(stream, hash);
-    hash_stream_free(stream);
-    free(piece);
-    return r < 0 ? r : memcmp(hash, info->hash, sizeof hash) == 0 ? 0 : -EBADMSG;
-}
-
-int run_check_at(struct remote *remote, const struct run_info *info, enum run_place place,
-                 bool reads_content)
-{
-    char object[OBJECT_NAME_LEN];
-    uint64_t len;
-    object_name(run_directories[place], info->id, object);
-    int r = remote->prefix.tier->ops->stat(remote->prefix.tier, object, &len);
-    if (r == 0 && len != info->length)
-        r = -EUCLEAN;
-    return r == 0 && reads_content ? check_run_content(remote, info, object) : r;
-}
-
 /* --- in parallel ------------------------------------------------------------------------------ */
 
 static int check_object(const struct check_job *job)
@@ -131,8 +102,8 @@ static int check_object(const struct check_job *job)
     if (job->c->check->is_interrupted())
         return -EINTR;
     return job->head
-               ? check_head(job->c->remote, job->head)
-               : run_check_at(job->c->remote, &job->run->info, job->place, job->run->is_shown);
+               ? check_head(job->c->prefix, job->head)
+               : run_check_at(job->c->prefix, &job->run->info, job->place, job->run->is_shown);
 }
 
 /* An object that the server does not have just now may be there a moment later. */
@@ -142,7 +113,7 @@ static void run_check_job(void *arg)
     struct head_check *c = job->c;
     int r = check_object(job);
     if (r == -ENOENT && atomic_fetch_add(&c->again, 1) < AGAIN_MAX &&
-        remote_pause(c->remote, AGAIN_MS))
+        prefix_pause(c->prefix, AGAIN_MS))
         r = check_object(job);
     *(job->head ? &job->head->result : &job->run->result[job->place]) = r;
     free(job);
@@ -182,7 +153,7 @@ static const char *describe(int error)
 /* Heads that were given up may lack objects: that was known when they were. */
 static void leave_out_given_up(struct head_check *c)
 {
-    const struct head *shown = &c->remote->prefix.head;
+    const struct head *shown = &c->prefix->head;
     char line[160], when[HEAD_TIME_LEN];
     size_t kept = 0;
     for (size_t i = 0; i < c->heads.count; i++)
@@ -210,7 +181,7 @@ static int report_heads(struct head_check *c)
         if (head->result < 0)
             c->check->problem(object, describe(head->result), c->check->arg);
         uint64_t before = i > 0 ? c->heads.at[i - 1].number + 1 : head->number;
-        before = head_after_given_up(&c->remote->prefix.head, before);
+        before = head_after_given_up(&c->prefix->head, before);
         if (before >= head->number || head->number - before >= LEAP)
             continue;
         object_name("heads", head->number - 1, object);
@@ -262,16 +233,16 @@ static int report_runs(struct head_check *c)
     return 0;
 }
 
-int remote_check_heads(struct remote *remote, struct remote_check *check)
+int prefix_check_heads(struct prefix *prefix, struct prefix_check *check)
 {
-    struct head_check c = {.remote = remote, .check = check};
-    int r = remote->prefix.tier->ops->list(remote->prefix.tier, "heads", NULL, add_head, &c);
+    struct head_check c = {.prefix = prefix, .check = check};
+    int r = prefix->tier->ops->list(prefix->tier, "heads", NULL, add_head, &c);
     vector_sort(&c.heads, compare_u64);
     leave_out_given_up(&c);
-    if (c.heads.count > REMOTE_CHECK_HEADS) {
-        size_t left_out = c.heads.count - REMOTE_CHECK_HEADS;
-        memmove(c.heads.at, c.heads.at + left_out, REMOTE_CHECK_HEADS * sizeof *c.heads.at);
-        c.heads.count = REMOTE_CHECK_HEADS;
+    if (c.heads.count > PREFIX_CHECK_HEADS) {
+        size_t left_out = c.heads.count - PREFIX_CHECK_HEADS;
+        memmove(c.heads.at, c.heads.at + left_out, PREFIX_CHECK_HEADS * sizeof *c.heads.at);
+        c.heads.count = PREFIX_CHECK_HEADS;
     }
     if (r == 0)
         r = check_all(&c);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Verifies heads and runs of a remote, for `cairn fsck`. Nothing is written. */
+/* Verifies heads and runs of a prefix, for `cairn fsck`. Nothing is written. */
 #pragma once
 
 #include "base/base.h"
 
-struct remote;
+struct prefix;
 
-struct remote_check {
+struct prefix_check {
     /* An object is missing, truncated or damaged. Calls come from one thread at a time. */
     void (*problem)(const char *object, const char *what, void *arg);
     void (*note)(const char *line, void *arg);
@@ -17,8 +17,8 @@ struct remote_check {
     uint64_t heads, runs; /* looked at */
 };
 
-/* Heads (the newest REMOTE_CHECK_HEADS), and both objects of each run that they name: content of
+/* Heads (the newest PREFIX_CHECK_HEADS), and both objects of each run that they name: content of
  * those of the head that is shown, presence and length of the others. Negative: the remote cannot
  * be read now, or it was interrupted (-EINTR). Blocks. */
-#define REMOTE_CHECK_HEADS 1000u
-CAIRN_MUST_CHECK int remote_check_heads(struct remote *remote, struct remote_check *check);
+#define PREFIX_CHECK_HEADS 1000u
+CAIRN_MUST_CHECK int prefix_check_heads(struct prefix *prefix, struct prefix_check *check);

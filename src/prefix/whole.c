@@ -3,32 +3,16 @@
  * to it where the remote lost a run of the newest one, and so does a writer that is asked to. What
  * came later is given up then, but for what is lost it is all there: nothing of it may be deleted
  * before its heads are. */
+#include "prefix/heads.h"
+
 #include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
 
 #include "base/log.h"
-#include "base/vector.h"
-#include "remote/internal.h"
-#include "remote/life.h"
+#include "prefix/runs.h"
 
 /* --- finding it ------------------------------------------------------------------------------- */
-
-struct candidates {
-    const struct head *newest;
-    struct numbers numbers;
-};
-
-/* Heads that were given up are no candidates. */
-static int add_candidate(const struct tier_object *object, void *arg)
-{
-    struct candidates *candidates = arg;
-    uint64_t number;
-    if (object_number(object->name, "heads", &number) &&
-        head_after_given_up(candidates->newest, number) == number)
-        vector_add(&candidates->numbers, number);
-    return 0;
-}
 
 /* A head that cannot be used is no candidate. */
 static void drop_number(struct numbers *numbers, size_t at)
@@ -42,13 +26,13 @@ static void drop_number(struct numbers *numbers, size_t at)
 /* The newest of the candidates that does not name the run, and what comes after it is none any
  * more. Heads name a run without a gap from the first one on, so halving finds it. -ENOENT: all do
  * name it. */
-static int find_head_without(struct remote *remote, struct numbers *numbers, uint64_t run,
+static int find_head_without(struct prefix *prefix, struct numbers *numbers, uint64_t run,
                              struct head *head)
 {
     size_t first = 0; /* candidates before it do not name the run; from numbers->count on, all do */
     while (first < numbers->count) {
         size_t middle = first + (numbers->count - first) / 2;
-        int r = head_read(&remote->prefix, numbers->at[middle], head);
+        int r = head_read(prefix, numbers->at[middle], head);
         if (prefix_object_is_lost(r))
             drop_number(numbers, middle);
         else if (r < 0)
@@ -60,7 +44,7 @@ static int find_head_without(struct remote *remote, struct numbers *numbers, uin
     }
     check(first == numbers->count);
     while (numbers->count > 0) {
-        int r = head_read(&remote->prefix, numbers->at[numbers->count - 1], head);
+        int r = head_read(prefix, numbers->at[numbers->count - 1], head);
         if (!prefix_object_is_lost(r))
             return r < 0 || head->run_count > 0 ? r : -ENOENT;
         drop_number(numbers, numbers->count - 1);
@@ -68,7 +52,8 @@ static int find_head_without(struct remote *remote, struct numbers *numbers, uin
     return -ENOENT;
 }
 
-/* If the newest head cannot be read, the one before it names the heads that were given up. */
+/* Heads that were given up are no candidates. If the newest head cannot be read, the one before it
+ * names the heads that were given up. */
 static void drop_given_up(struct numbers *numbers, const struct head *head)
 {
     size_t kept = 0;
@@ -78,27 +63,23 @@ static void drop_given_up(struct numbers *numbers, const struct head *head)
     numbers->count = kept;
 }
 
-int heads_find_whole(struct remote *remote, uint64_t after, uint64_t before, uint64_t lost_run,
+int heads_find_whole(struct prefix *prefix, uint64_t after, uint64_t before, uint64_t lost_run,
                      struct head *ret_head)
 {
-    char object[OBJECT_NAME_LEN];
-    struct candidates candidates = {.newest = &remote->prefix.head};
-    object_name("heads", after, object);
-    int r = remote->prefix.tier->ops->list(remote->prefix.tier, "heads", after ? object : NULL,
-                                           add_candidate, &candidates);
-    struct numbers numbers = candidates.numbers;
-    vector_sort(&numbers, compare_u64);
+    struct numbers numbers = {0};
+    int r = prefix_list_numbers(prefix, "heads", after, &numbers);
+    drop_given_up(&numbers, &prefix->head);
     while (numbers.count > 0 && numbers.at[numbers.count - 1] >= before)
         numbers.count--;
     if (r == 0)
-        r = find_head_without(remote, &numbers, lost_run, ret_head);
+        r = find_head_without(prefix, &numbers, lost_run, ret_head);
     while (r == 0) {
-        r = runs_fetch_of(remote->store, remote, ret_head, &lost_run);
+        r = runs_fetch(prefix, ret_head->runs, ret_head->run_count, &lost_run);
         if (!prefix_object_is_lost(r))
             break;
         numbers.count--;
         drop_given_up(&numbers, ret_head);
-        r = find_head_without(remote, &numbers, lost_run, ret_head);
+        r = find_head_without(prefix, &numbers, lost_run, ret_head);
     }
     vector_free(&numbers);
     return r;
@@ -119,77 +100,77 @@ void head_time_text(int64_t published, char buf[HEAD_TIME_LEN])
 
 /* For a writer, later heads keep their numbers, and no number is given out twice: neither an epoch,
  * nor an inode's, nor a pack's. No store published such a head. */
-static int rest_on_whole_head(struct remote *remote, const struct head *whole)
+static int rest_on_whole_head(struct prefix *prefix, const struct head *whole)
 {
-    struct head newest = remote->prefix.head;
-    remote->prefix.head = *whole;
-    if (remote->options.read_only)
+    struct head newest = prefix->head;
+    prefix->head = *whole;
+    if (prefix->options->read_only)
         return 0;
     /* No store counts that far: the number is not one that a writer gave out. */
     if (!newest.epoch && newest.number - whole->number >= EPOCH_LAST - whole->epoch)
         return -EUCLEAN;
-    remote->prefix.head.number = newest.number;
+    prefix->head.number = newest.number;
     /* One that cannot be read: each head between began one epoch at most. */
-    remote->prefix.head.epoch = newest.epoch ? max_u64(whole->epoch, newest.epoch)
-                                             : whole->epoch + (newest.number - whole->number);
-    remote->prefix.head.max_ino = max_u64(whole->max_ino, newest.max_ino);
-    remote->prefix.head.max_id = max_u64(whole->max_id, newest.max_id);
-    TRY(heads_give_up(&remote->prefix, &(struct head_given_up){.cut = whole->cut,
-                                                               .epoch = remote->prefix.head.epoch,
-                                                               .first = whole->number + 1,
-                                                               .last = newest.number}));
-    ssize_t got = getrandom(remote->prefix.head.nonce, sizeof remote->prefix.head.nonce, 0);
-    return got == (ssize_t)sizeof remote->prefix.head.nonce ? 0 : -EIO;
+    prefix->head.epoch = newest.epoch ? max_u64(whole->epoch, newest.epoch)
+                                      : whole->epoch + (newest.number - whole->number);
+    prefix->head.max_ino = max_u64(whole->max_ino, newest.max_ino);
+    prefix->head.max_id = max_u64(whole->max_id, newest.max_id);
+    TRY(heads_give_up(prefix, &(struct head_given_up){.cut = whole->cut,
+                                                      .epoch = prefix->head.epoch,
+                                                      .first = whole->number + 1,
+                                                      .last = newest.number}));
+    ssize_t got = getrandom(prefix->head.nonce, sizeof prefix->head.nonce, 0);
+    return got == (ssize_t)sizeof prefix->head.nonce ? 0 : -EIO;
 }
 
-int heads_go_back(struct remote *remote, uint64_t after, uint64_t lost_run, const char *why,
+int heads_go_back(struct prefix *prefix, uint64_t after, uint64_t lost_run, const char *why,
                   char **ret_text)
 {
     _cleanup_free_ struct head *whole = xmalloc(sizeof *whole);
-    unsigned long long newest = remote->prefix.head.number;
+    unsigned long long newest = prefix->head.number;
     char since[HEAD_TIME_LEN], of[HEAD_TIME_LEN];
-    int r = heads_find_whole(remote, after, remote->prefix.head.number, lost_run, whole);
-    head_time_text(remote->prefix.head.published, of);
+    int r = heads_find_whole(prefix, after, prefix->head.number, lost_run, whole);
+    head_time_text(prefix->head.published, of);
     head_time_text(r == 0 ? whole->published : 0, since);
     if (r == -ENOENT) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; no older "
                               "head is whole; 'cairn fsck %s' tells what is left",
-                              remote->prefix.name, newest, of, why, remote->prefix.name);
+                              prefix->name, newest, of, why, prefix->name);
         return -EUCLEAN;
     }
     if (r < 0) {
         *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; looking "
                               "for an older one failed: %s",
-                              remote->prefix.name, newest, of, why, strerror(-r));
+                              prefix->name, newest, of, why, strerror(-r));
         return r;
     }
-    if (!remote->options.read_only && !remote->options.rollback) {
+    if (!prefix->options->read_only && !prefix->options->rollback) {
         *ret_text = xasprintf(
             "%s: the newest state (head %llu of %s) cannot be read: %s; head %llu of %s is whole: "
             "'cairn ls', 'cairn cp' and a mount with -o ro show it; to go on from there, and give "
             "up what came later, mount with --rollback",
-            remote->prefix.name, newest, of, why, (unsigned long long)whole->number, since);
+            prefix->name, newest, of, why, (unsigned long long)whole->number, since);
         return -EUCLEAN;
     }
-    free(remote->runs.shown_instead);
-    remote->runs.shown_instead =
+    free(prefix->shown_instead);
+    prefix->shown_instead =
         xasprintf("head %llu of %s cannot be read: %s; %s head %llu of %s", newest, of, why,
-                  remote->options.read_only ? "showing" : "going on from",
+                  prefix->options->read_only ? "showing" : "going on from",
                   (unsigned long long)whole->number, since);
-    remote_error(remote, 0, "%s", remote->runs.shown_instead);
-    return rest_on_whole_head(remote, whole);
+    prefix_error(prefix, 0, "%s", prefix->shown_instead);
+    return rest_on_whole_head(prefix, whole);
 }
 
-int heads_go_back_from_damaged(struct remote *remote, char **ret_text)
+int heads_go_back_from_damaged(struct prefix *prefix, char **ret_text)
 {
     uint64_t newest;
     char why[64];
-    TRY(heads_newest_number(&remote->prefix, 0, &newest));
+    TRY(heads_newest_number(prefix, 0, &newest));
     (void)snprintf(why, sizeof why, "heads/%016llx is damaged", (unsigned long long)newest);
-    remote->prefix.head = (struct head){.number = newest};
-    int r = heads_go_back(remote, 0, 0, why, ret_text);
+    prefix->head = (struct head){.number = newest};
+    int r = heads_go_back(prefix, 0, 0, why, ret_text);
     if (r < 0)
-        remote->prefix.head = (struct head){0};
+        prefix->head = (struct head){0};
     return r;
 }
 
@@ -212,34 +193,29 @@ static int note_later_run(const struct tier_object *object, void *arg)
     return 0;
 }
 
-void heads_look_for_later_run(struct remote *remote)
+void heads_look_for_later_run(struct prefix *prefix)
 {
-    const struct head *head = &remote->prefix.head;
+    const struct head *head = &prefix->head;
     struct later_run later = {0};
     char object[OBJECT_NAME_LEN], of[HEAD_TIME_LEN], since[HEAD_TIME_LEN];
     uint64_t newest = 0;
     for (uint32_t i = 0; i < head->run_count; i++)
         newest = max_u64(newest, head->runs[i].id);
-    if (newest == 0 || remote->runs.shown_instead || !remote->is_attached ||
-        remote->prefix.tier->ops->now(remote->prefix.tier, &later.until) < 0)
+    if (newest == 0 || prefix->shown_instead || !prefix->is_attached ||
+        prefix->tier->ops->now(prefix->tier, &later.until) < 0)
         return;
     object_name(run_directories[RUN_FIRST], newest, object);
     later.id = newest;
     later.until -= LATER_AGE_NS;
-    if (remote->prefix.tier->ops->list(remote->prefix.tier, run_directories[RUN_FIRST], object,
-                                       note_later_run, &later) < 0 ||
+    if (prefix->tier->ops->list(prefix->tier, run_directories[RUN_FIRST], object, note_later_run,
+                                &later) < 0 ||
         later.id == newest)
         return;
     head_time_text(head->published, of);
     head_time_text(later.modified, since);
-    remote->runs.shown_instead =
+    prefix->shown_instead =
         xasprintf("head %llu of %s is the newest one, but runs/%016llx of %s came after it: a "
                   "later head is lost, or its writer died before it published",
                   (unsigned long long)head->number, of, (unsigned long long)later.id, since);
-    log_warn("remote: %s", remote->runs.shown_instead);
-}
-
-const char *remote_shown_instead(const struct remote *remote)
-{
-    return remote->runs.shown_instead;
+    log_warn("remote: %s", prefix->shown_instead);
 }
