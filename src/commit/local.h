@@ -7,6 +7,7 @@
 #include "format/record.h"
 #include "format/superblock.h"
 
+#define VIEW_CACHE_BYTES (48u * 1024 * 1024)
 #define EPOCH_LAST ((1ull << (64 - SEQ_EPOCH_SHIFT)) - 1024) /* no store gets there */
 #define ID_EPOCH(id) ((id) >> 24 & 0xffffff) /* of an inode's, a pack's or a run's number */
 

@@ -24,8 +24,6 @@
 #include "format/object.h"
 #include "tier/tier.h"
 
-#define VIEW_CACHE_BYTES (48u * 1024 * 1024)
-
 /* State of each component. */
 struct dense;
 struct remote;

@@ -162,6 +162,8 @@ static int try_head(struct prefix *prefix, struct head *head, const void *bytes,
 void head_sign(const struct prefix *prefix, struct head *head)
 {
     const struct superblock *sb = &prefix->local->sb;
+    head->number = max_u64(head->number, prefix->beginning.number) + 1;
+    head->incompat = prefix_features(prefix);
     head->epoch = prefix->local->epoch;
     head->writer = sb->writer;
     memcpy(head->store, sb->store, sizeof head->store);

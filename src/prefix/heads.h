@@ -20,7 +20,7 @@ CAIRN_MUST_CHECK int heads_newest_number(struct prefix *prefix, uint64_t after,
 CAIRN_MUST_CHECK int heads_newest(struct prefix *prefix, uint64_t after, struct head *ret_head);
 /* -ENOENT; -EUCLEAN: it is none of this history. *ret_head is cleared then. */
 CAIRN_MUST_CHECK int head_read(struct prefix *prefix, uint64_t number, struct head *ret_head);
-/* The store holds the prefix, and gives it the head: fields that say so. Not its number. */
+/* It becomes the next head, by this store. */
 void head_sign(const struct prefix *prefix, struct head *head);
 /* Creates head->number exclusively. -ESTALE: another store did; `head` is then theirs. Any other
  * error (of a patient prefix only -ECANCELED): whether it is there, or will be, is not known. */

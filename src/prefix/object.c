@@ -42,6 +42,13 @@ void prefix_error(struct prefix *prefix, int error, const char *fmt, ...)
     prefix->user.trouble(prefix->user.arg, error, text);
 }
 
+uint32_t prefix_features(const struct prefix *prefix)
+{
+    _Static_assert(SUPERBLOCK_INCOMPAT_ENCODINGS <= UINT32_MAX, "they fit a head");
+    uint64_t all = prefix->local->sb.incompat | prefix->marker.incompat;
+    return (uint32_t)(all & SUPERBLOCK_INCOMPAT_ENCODINGS);
+}
+
 bool prefix_object_is_lost(int error)
 {
     return error == -ENOENT || error == -EUCLEAN || error == -EBADMSG;

@@ -338,13 +338,6 @@ static uint64_t encodings_to_announce(const struct prefix *prefix)
     return prefix->local->sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~prefix->marker.incompat;
 }
 
-uint32_t prefix_features(const struct prefix *prefix)
-{
-    _Static_assert(SUPERBLOCK_INCOMPAT_ENCODINGS <= UINT32_MAX, "they fit a head");
-    uint64_t all = prefix->local->sb.incompat | prefix->marker.incompat;
-    return (uint32_t)(all & SUPERBLOCK_INCOMPAT_ENCODINGS);
-}
-
 static int put_marker(struct prefix *prefix, const char *object, const struct prefix_info *info,
                       bool is_new)
 {

@@ -3,10 +3,12 @@
  *
  *   object.c   the object itself; small objects are read and put
  *   prefix.c   the marker, and what is left of a prefix that lost objects
+ *   attach.c   a store meets it
  *   place.c    whether a prefix without a marker is where the store published before
  *   heads.h    heads, and those that the store tried to create
  *   lease.h    the lease
  *   runs.h     runs
+ *   verdict.h  what becomes of a store that meets a head
  *   check.h    heads and runs are verified
  *
  * It asks its user for time and room, and tells it of trouble: struct prefix_user. Everything
@@ -85,6 +87,8 @@ struct prefix {
     struct prefix_beginning beginning;
     bool is_prepared;         /* it is there, and creates exclusively */
     _Atomic bool is_attached; /* it was met, is ours, and we may publish (or follow) */
+    /* The newest head's state is of another writer, from which the prefix was taken. */
+    bool was_theirs;
 
     struct head head; /* the newest that is known; number 0: none */
     struct head_tries tries;
@@ -114,6 +118,8 @@ static inline void prefix_works(struct prefix *prefix)
 }
 
 void prefix_error(struct prefix *prefix, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
+/* Features that a reader of a head must know if it is published now. */
+uint32_t prefix_features(const struct prefix *prefix);
 /* By the error of reading it: it is missing or damaged. */
 bool prefix_object_is_lost(int error);
 /* A small object of at most `max` bytes, decoded; what looks damaged is read again a few times. */
@@ -140,14 +146,23 @@ CAIRN_MUST_CHECK int prefix_check_history(struct prefix *prefix, char **ret_text
 /* For a writer: are all heads there that writers created before they stored runs? -EBUSY with
  * *ret_text: no. With --rollback they are given up: their epochs are not used again. */
 CAIRN_MUST_CHECK int prefix_check_newest(struct prefix *prefix, char **ret_text);
-/* Returns the features that a reader of a head must know if it is published now. */
-uint32_t prefix_features(const struct prefix *prefix);
 /* The newest head that the store knows, if this is the remote where it was published. */
 bool prefix_known_head(struct prefix *prefix, struct head *ret_head);
 CAIRN_MUST_CHECK int prefix_probe_exclusive(struct prefix *prefix, char **ret_text);
 /* Makes the prefix if it is empty, and sees that it creates exclusively. May be repeated. -EAGAIN:
  * it is not empty after all; it is to be looked at again. */
 CAIRN_MUST_CHECK int prefix_prepare(struct prefix *prefix, char **ret_text);
+
+/* --- attach.c --------------------------------------------------------------------------------- */
+
+/* May the store go together with prefix->head? Not: an error, and why. */
+typedef int prefix_may_fn(void *arg, char **ret_text);
+/* With the superblock: may the store go together with the newest head (`may`), is it ours, which
+ * store holds it, which head is the newest? Waits for a dead holder's lease. 0 with is_attached
+ * false: it cannot be reached now, which is no reason not to mount. -ESTALE, -EBUSY, -EINVAL...: it
+ * must not be used; *ret_text says why. */
+CAIRN_MUST_CHECK int prefix_attach(struct prefix *prefix, prefix_may_fn *may, void *arg,
+                                   char **ret_text);
 
 /* --- place.c, of a prefix without a marker ---------------------------------------------------- */
 

@@ -10,7 +10,7 @@
 #include "base/vector.h"
 #include "commit/session.h"
 #include "remote/internal.h"
-#include "remote/verdict.h"
+#include "prefix/verdict.h"
 
 /* --- the view of a head ----------------------------------------------------------------------- */
 
@@ -270,7 +270,7 @@ static int begin_with(struct store *store, const struct head *head, char **ret_t
 static int go_on_from(struct store *store, const struct head *known, struct head *head)
 {
     uint64_t cut = journal_found(store->commit.journal).cut_seq;
-    if (head_is_from_here(store, known) && known->cut <= cut)
+    if (head_is_from_here(&store->remote->prefix, known) && known->cut <= cut)
         head_take_back(head, known, known->cut);
     else
         head_take_back(head, NULL, cut);
@@ -286,7 +286,7 @@ static int go_on_from(struct store *store, const struct head *known, struct head
  * goes on from the heads before. */
 static uint64_t number_before_candidates(const struct store *store, const struct head *known)
 {
-    if (!head_is_from_here(store, known))
+    if (!head_is_from_here(&store->remote->prefix, known))
         return 0;
     if (head_was_published(known))
         return known->number;
@@ -299,7 +299,7 @@ static uint64_t number_before_candidates(const struct store *store, const struct
 static bool went_back_from(const struct store *store, const struct head *known,
                            const struct head *head)
 {
-    return head_is_from_here(store, known) && !head_was_published(known) &&
+    return head_is_from_here(&store->remote->prefix, known) && !head_was_published(known) &&
            head_gave_up(known, head);
 }
 
@@ -312,7 +312,7 @@ static int judge_and_fetch(struct store *store, const struct head *known, enum v
     struct remote *remote = store->remote;
     uint64_t run, after = number_before_candidates(store, known);
     for (;;) {
-        *ret = verdict_of(store, known, &remote->prefix.head);
+        *ret = verdict_of(&remote->prefix, store->commit.journal, known, &remote->prefix.head);
         bool may_go_back =
             *ret == VERDICT_REFUSE && went_back_from(store, known, &remote->prefix.head);
         if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON && !may_go_back)
@@ -348,7 +348,7 @@ static int settle_adoption(struct store *store, const struct head *known, char *
                      store->remote->prefix.name, (unsigned long long)head->number);
         return begin_with(store, head, ret_text);
     default:
-        *ret_text = verdict_explain(store, known, head, verdict);
+        *ret_text = verdict_explain(&store->remote->prefix, known, head, verdict);
         return verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
     }
 }
@@ -398,14 +398,16 @@ static int check_known_number(struct remote *remote, const struct head *known,
                               enum verdict *verdict)
 {
     bool other = false;
-    int r = *verdict == VERDICT_BEGIN && known ? head_check_number(remote, known, &other) : 0;
+    int r =
+        *verdict == VERDICT_BEGIN && known ? head_check_number(&remote->prefix, known, &other) : 0;
     if (other)
         *verdict = VERDICT_REFUSE;
     return r;
 }
 
-int adopt_may(struct remote *remote, char **ret_text)
+int adopt_may(void *arg, char **ret_text)
 {
+    struct remote *remote = arg;
     struct store *store = remote->store;
     _cleanup_free_ struct head *read = xmalloc(sizeof *read);
     const struct head *known = read_known(store, read) ? read : NULL;
@@ -417,7 +419,7 @@ int adopt_may(struct remote *remote, char **ret_text)
     bool is_refused =
         verdict != VERDICT_KEEP && verdict != VERDICT_BEGIN && verdict != VERDICT_GO_ON;
     if (r == 0 && is_refused) {
-        *ret_text = verdict_explain(store, known, &remote->prefix.head, verdict);
+        *ret_text = verdict_explain(&store->remote->prefix, known, &remote->prefix.head, verdict);
         r = verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
     }
     return r;
@@ -431,8 +433,9 @@ static int report_all_of_head(struct store *store, const struct head *head)
     return r < 0 ? r : view_report_all(store->local.view);
 }
 
-int adopt_is_consistent(struct remote *remote, char **ret_text)
+int adopt_is_consistent(void *arg, char **ret_text)
 {
+    struct remote *remote = arg;
     struct store *store = remote->store;
     const struct head *head = &remote->prefix.head;
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
@@ -458,9 +461,9 @@ int adopt_is_consistent(struct remote *remote, char **ret_text)
          * view's marks were made against the head before. */
         r = has_other ? report_all_of_head(store, head) : 0;
     } else if (has_other && !is_own_try && !(knows && is_ours)) {
-        bool is_given_up = knows && head_was_given_up(store, known, head);
-        *ret_text =
-            verdict_explain(store, known, head, is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
+        bool is_given_up = knows && head_was_given_up(&store->remote->prefix, known, head);
+        *ret_text = verdict_explain(&store->remote->prefix, known, head,
+                                    is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
     } else if (has_other || (head->number > 0 && head->epoch >= store->local.epoch)) {
         /* Another store may give out the numbers of our epoch. */
         *ret_text = xasprintf(

@@ -314,7 +314,7 @@ static int look_for_head(struct remote *remote, struct head *known)
 static bool attach(struct remote *remote)
 {
     char *text = NULL;
-    int r = remote_attach(remote, adopt_may, &text);
+    int r = prefix_attach(&remote->prefix, adopt_may, remote, &text);
     if (r < 0)
         remote->prefix.is_attached = false;
     if (text)

@@ -6,7 +6,7 @@
  *   opening.c  whether an opening can do without it
  *   state.c    errors, its waiters, whether it is to stop
  *   status.c   what is told of it
- *   attach.c   the store meets its prefix, and holds it
+ *   claim.c    the store holds its prefix
  *   renewer.c  the thread that renews the lease
  *   get.c      its packs, for readers
  *   again.c    packs that a reader without a mount did not find
@@ -82,8 +82,6 @@ struct remote {
     struct remote_options options;
     struct prefix prefix;
     bool was_here; /* this store published there before */
-    /* The newest head's state is of another writer, from which the prefix was taken. */
-    bool was_theirs;
 
     struct remote_runs runs;
 
@@ -111,15 +109,8 @@ struct remote {
 struct missing *missing_new(void);
 void missing_free(struct missing *missing); /* NULL is fine */
 
-/* --- attach.c --------------------------------------------------------------------------------- */
+/* --- claim.c ---------------------------------------------------------------------------------- */
 
-/* With the superblock: may the store go together with the newest head (`may`), is it ours, which
- * store holds it, which head is the newest? Waits for a dead holder's lease. 0 with is_attached
- * false: it cannot be reached now, which is no reason not to mount. -ESTALE, -EBUSY, -EINVAL...: it
- * must not be used; *ret_text says why. */
-CAIRN_MUST_CHECK int remote_attach(struct remote *remote,
-                                   int (*may)(struct remote *remote, char **ret_text),
-                                   char **ret_text);
 /* After recovery: makes the prefix and the head that say that we hold it. May be repeated. */
 CAIRN_MUST_CHECK int remote_claim(struct remote *remote, char **ret_text);
 void remote_head_published(struct remote *remote, const struct head *head);
@@ -185,10 +176,10 @@ bool adopt_is_blank(struct store *store);
 CAIRN_MUST_CHECK int adopt_mark(const struct store *store);
 CAIRN_MUST_CHECK int adopt_unmark(const struct store *store);
 /* Would adopt_decide() refuse? Changes nothing. */
-CAIRN_MUST_CHECK int adopt_may(struct remote *remote, char **ret_text);
+CAIRN_MUST_CHECK int adopt_may(void *remote, char **ret_text);
 /* The same question for a remote that was reached after the mount: nothing is changed. -ESTALE with
  * *ret_text: it went on without us. */
-CAIRN_MUST_CHECK int adopt_is_consistent(struct remote *remote, char **ret_text);
+CAIRN_MUST_CHECK int adopt_is_consistent(void *remote, char **ret_text);
 /* Has the remote, which was refused with `error` after the mount, gone on without this store? Else
  * it is asked again: a head that is older than the one that the store knows shows nothing. */
 bool adopt_is_lost_for_good(struct remote *remote, int error);

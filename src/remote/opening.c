@@ -61,7 +61,7 @@ int remote_join(struct remote *remote, char **ret_text)
 {
     if (remote->store->local.options.adopting)
         return 0;
-    int r = remote_attach(remote, adopt_may, ret_text);
+    int r = prefix_attach(&remote->prefix, adopt_may, remote, ret_text);
     if (r < 0 || !adopt_is_blank(remote->store))
         return r;
     heads_look_for_later_run(&remote->prefix);
@@ -72,7 +72,7 @@ int remote_join(struct remote *remote, char **ret_text)
 int remote_join_to_read(struct remote *remote, char **ret_text)
 {
     remote->missing = missing_new();
-    int r = remote_attach(remote, adopt_may, ret_text);
+    int r = prefix_attach(&remote->prefix, adopt_may, remote, ret_text);
     if (r == 0)
         heads_look_for_later_run(&remote->prefix);
     if (r < 0 || (remote->prefix.is_attached && remote->prefix.head.number))

@@ -87,13 +87,7 @@ static void describe_head(struct remote *remote, const struct view_cut *cut, str
     struct store *store = remote->store;
     struct view_state state = view_cut_state(cut);
     struct view_remote view = view_remote(store->local.view);
-    memcpy(head->history, store->local.sb.history, sizeof head->history);
-    memcpy(head->store, store->local.sb.store, sizeof head->store);
-    (void)snprintf(head->holder, sizeof head->holder, "%s", remote->prefix.holder);
-    head->number = remote->prefix.head.number + 1;
-    head->writer = store->local.sb.writer;
-    head->incompat = prefix_features(&remote->prefix);
-    head->epoch = store->local.epoch;
+    head_sign(&remote->prefix, head);
     head->time = clock_realtime_ns();
     head->cut = state.applied_seq;
     memcpy(head->chain, state.chain, sizeof head->chain);
@@ -212,7 +206,7 @@ static int upload_round(struct remote *remote)
 static bool attach_late(struct remote *remote)
 {
     char *text = NULL;
-    int r = remote_attach(remote, adopt_is_consistent, &text);
+    int r = prefix_attach(&remote->prefix, adopt_is_consistent, remote, &text);
     if (r == 0 && remote->prefix.is_attached)
         r = remote_claim(remote, &text);
     if (r == 0 && remote->prefix.is_attached)

@@ -2,18 +2,21 @@
 /* Judges what becomes of a store when it goes together with the newest head of its remote. A store
  * begins with the head's state only if that goes on from all that the store has: nothing is
  * discarded without being asked for. */
-#include "remote/verdict.h"
+#include "prefix/verdict.h"
 
 #include <unistd.h>
 
 #include "base/log.h"
+#include "commit/journal.h"
 #include "commit/session.h"
-#include "remote/internal.h"
+#include "prefix/heads.h"
+#include "view/view.h"
 
 /* --- state of the journal --------------------------------------------------------------------- */
 
 struct judging {
-    struct store *store;
+    struct prefix *prefix;
+    struct journal *journal;
     const struct head *known; /* NULL: none */
     const struct head *head;
     bool is_ours;  /* we published its state */
@@ -25,7 +28,7 @@ struct judging {
     bool has_news;      /* it, or what is left of a stage, has operations after known_cut */
     bool has_stage;     /* a dead daemon left one */
     size_t batches;
-    struct journal_found journal;
+    struct journal_found end;
 };
 
 int batch_each_record(const struct journal_batch *batch,
@@ -69,11 +72,10 @@ static int look_at_batch(const struct journal_batch *batch, void *arg)
     return batch->header.cut_seq > j->known_cut ? batch_each_record(batch, look_at_record, j) : 0;
 }
 
-bool head_is_from_here(const struct store *store, const struct head *known)
+bool head_is_from_here(const struct prefix *prefix, const struct head *known)
 {
-    _cleanup_free_ char *name = local_remote_name(&store->local);
-    return known && !local_head_is_lost(known) &&
-           (!name || strcmp(name, store->remote->prefix.name) == 0);
+    _cleanup_free_ char *name = local_remote_name(prefix->local);
+    return known && !local_head_is_lost(known) && (!name || strcmp(name, prefix->name) == 0);
 }
 
 bool head_same_state(const struct head *a, const struct head *b)
@@ -88,35 +90,36 @@ bool head_same_state(const struct head *a, const struct head *b)
 }
 
 /* The view follows only what was durable: it may know more than the journal has, which ends where
- * it is damaged, and more than a head of ours with the cut `published` has. One that is no view
+ * it is damaged, and more than a head of ours has. One that is no view
  * knows nothing; one that cannot be read now may. */
-static bool view_may_be_ahead(struct store *store, uint64_t published)
+static bool view_may_be_ahead(const struct judging *j)
 {
-    _cleanup_free_ char *path = xasprintf("%s/view", store->local.path);
+    const struct prefix *prefix = j->prefix;
+    uint64_t published = j->is_ours ? j->head->cut : 0;
+    _cleanup_free_ char *path = xasprintf("%s/view", prefix->local->path);
     struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
     struct view *view;
     if (access(path, F_OK) < 0 && errno == ENOENT)
         return false;
-    int r = room_for_view(store->commit.room);
+    int r = room_for_view(prefix->room);
     if (r == 0)
-        r = view_open(path, &options, store->local.sb.created, &view);
+        r = view_open(path, &options, prefix->local->sb.created, &view);
     if (r < 0) {
         log_warn("%s cannot be read: %s", path, strerror(-r));
         return r != -EUCLEAN && r != -ESTALE;
     }
     uint64_t applied = view_state(view).applied_seq;
     view_close(view);
-    return applied > max_u64(journal_found(store->commit.journal).cut_seq, published);
+    return applied > max_u64(journal_found(j->journal).cut_seq, published);
 }
 
 /* False: the store's state is not known. */
 static bool look_at_journal_and_view(struct judging *j)
 {
-    if (journal_read(j->store->commit.journal, 0, look_at_batch, j) < 0 ||
-        view_may_be_ahead(j->store, j->is_ours ? j->head->cut : 0))
+    if (journal_read(j->journal, 0, look_at_batch, j) < 0 || view_may_be_ahead(j))
         return false;
-    j->journal = journal_found(j->store->commit.journal);
-    j->has_stage = session_left_stage(j->store->local.path, j->store->local.sb.store);
+    j->end = journal_found(j->journal);
+    j->has_stage = session_left_stage(j->prefix->local->path, j->prefix->local->sb.store);
     j->has_news = j->has_news || j->has_stage;
     return true;
 }
@@ -125,16 +128,16 @@ static bool look_at_journal_and_view(struct judging *j)
 
 static bool has_nothing(const struct judging *j)
 {
-    return j->batches == 0 && !j->known && j->journal.is_empty;
+    return j->batches == 0 && !j->known && j->end.is_empty;
 }
 
 /* Is the head's cut one of the journal's, so that all that came after it here stays? */
 static bool may_go_on(const struct judging *j)
 {
-    bool ends_there = j->journal.cut_seq == j->head->cut &&
-                      memcmp(j->journal.chain, j->head->chain, CHAIN_LEN) == 0;
+    bool ends_there =
+        j->end.cut_seq == j->head->cut && memcmp(j->end.chain, j->head->chain, CHAIN_LEN) == 0;
     return (j->found || ends_there) &&
-           (j->is_ours || !j->has_news || j->journal.cut_seq == j->head->cut);
+           (j->is_ours || !j->has_news || j->end.cut_seq == j->head->cut);
 }
 
 bool head_was_published(const struct head *known)
@@ -155,13 +158,14 @@ static bool is_replaced(const struct judging *j)
 static bool is_continued(const struct judging *j)
 {
     return j->was_here && !is_replaced(j) && (j->head->cut >= j->known->cut || !j->is_own) &&
-           j->journal.cut_seq >= j->known->cut;
+           j->end.cut_seq >= j->known->cut;
 }
 
-bool head_was_given_up(const struct store *store, const struct head *known, const struct head *head)
+bool head_was_given_up(const struct prefix *prefix, const struct head *known,
+                       const struct head *head)
 {
-    return head_is_from_here(store, known) && head_gave_up(head, known) &&
-           !head_is_theirs(&store->local, known);
+    return head_is_from_here(prefix, known) && head_gave_up(head, known) &&
+           !head_is_theirs(prefix->local, known);
 }
 
 static enum verdict judge_store(struct judging *j)
@@ -174,77 +178,76 @@ static enum verdict judge_store(struct judging *j)
         return VERDICT_BEGIN;
     if (may_go_on(j))
         return VERDICT_GO_ON;
-    if (head_was_given_up(j->store, j->known, j->head))
+    if (head_was_given_up(j->prefix, j->known, j->head))
         return VERDICT_GIVEN_UP;
     /* Staged operations follow operations that the journal has lost. */
-    if (j->is_ours && j->journal.cut_seq < j->head->cut)
+    if (j->is_ours && j->end.cut_seq < j->head->cut)
         return j->has_stage ? VERDICT_DAMAGED : VERDICT_BEGIN;
     if (j->has_news || !is_continued(j))
         return VERDICT_REFUSE;
     if (head_gave_up(j->head, j->known))
         log_warn("%s: head %llu, whose state this store has from there, was given up since",
-                 j->store->remote->prefix.name, (unsigned long long)j->known->number);
+                 j->prefix->name, (unsigned long long)j->known->number);
     return VERDICT_BEGIN;
 }
 
-enum verdict verdict_of(struct store *store, const struct head *known, const struct head *head)
+enum verdict verdict_of(struct prefix *prefix, struct journal *journal, const struct head *known,
+                        const struct head *head)
 {
-    struct judging j = {.store = store, .known = known, .head = head};
-    j.is_ours = !head_is_theirs(&store->local, head);
-    j.was_here = head_is_from_here(store, known);
-    j.is_own = j.was_here && !head_is_theirs(&store->local, known);
+    struct judging j = {.prefix = prefix, .journal = journal, .known = known, .head = head};
+    j.is_ours = !head_is_theirs(prefix->local, head);
+    j.was_here = head_is_from_here(prefix, known);
+    j.is_own = j.was_here && !head_is_theirs(prefix->local, known);
     j.known_cut = j.was_here ? known->cut : 0;
     return judge_store(&j);
 }
 
-int head_check_number(struct remote *remote, const struct head *known, bool *ret_other)
+int head_check_number(struct prefix *prefix, const struct head *known, bool *ret_other)
 {
     _cleanup_free_ struct head *there = xmalloc(sizeof *there);
-    bool is_own = head_is_from_here(remote->store, known) && head_was_published(known) &&
-                  !head_is_theirs(&remote->store->local, known) &&
-                  head_is_theirs(&remote->store->local, &remote->prefix.head);
-    int r = is_own ? head_read(&remote->prefix, known->number, there) : -ENOENT;
+    bool is_own = head_is_from_here(prefix, known) && head_was_published(known) &&
+                  !head_is_theirs(prefix->local, known) &&
+                  head_is_theirs(prefix->local, &prefix->head);
+    int r = is_own ? head_read(prefix, known->number, there) : -ENOENT;
     *ret_other = r == 0 && memcmp(there->nonce, known->nonce, sizeof there->nonce) != 0;
     return prefix_object_is_lost(r) ? 0 : r;
 }
 
 /* --- what is said ----------------------------------------------------------------------------- */
 
-static char *explain_other(const struct store *store, const struct head *head)
+static char *explain_other(const struct prefix *prefix, const struct head *head)
 {
-    if (!head_is_theirs(&store->local, head))
+    if (!head_is_theirs(prefix->local, head))
         return xasprintf("the newest head of %s (%llu) is of another state than this store ever "
                          "published there, or of an "
                          "older one, and %s has data that is not in it; mount it without --remote "
                          "to copy them, and give "
                          "an empty STORE to go on from the remote",
-                         store->remote->prefix.name, (unsigned long long)head->number,
-                         store->local.path);
-    if (!store->local.stage && session_left_stage(store->local.path, store->local.sb.store))
+                         prefix->name, (unsigned long long)head->number, prefix->local->path);
+    if (!prefix->local->stage && session_left_stage(prefix->local->path, prefix->local->sb.store))
         return xasprintf("%s went on without this store: %s published head %llu, and the stage "
                          "that %s left when it died may have "
                          "data that was never published; mount it without --remote once: what "
                          "there is can be copied then, and "
                          "without any it goes on from the remote the next time",
-                         store->remote->prefix.name, head->holder, (unsigned long long)head->number,
-                         store->local.path);
+                         prefix->name, head->holder, (unsigned long long)head->number,
+                         prefix->local->path);
     return xasprintf(
         "%s went on without this store: %s published head %llu, and %s has data that is not in "
         "it; mount it without --remote to copy them, and give an empty STORE to go on from "
         "the remote",
-        store->remote->prefix.name, head->holder, (unsigned long long)head->number,
-        store->local.path);
+        prefix->name, head->holder, (unsigned long long)head->number, prefix->local->path);
 }
 
-static char *explain_unknown(const struct store *store)
+static char *explain_unknown(const struct prefix *prefix)
 {
     return xasprintf("%s: the journal is damaged, or it or the view cannot be read (see the log): "
                      "what is there that %s has not is not "
                      "known; nothing was changed; mount it without --remote to copy its files",
-                     store->local.path, store->remote->prefix.name);
+                     prefix->local->path, prefix->name);
 }
 
-static char *explain_given_up(const struct store *store, const struct head *known,
+static char *explain_given_up(const struct prefix *prefix, const struct head *known,
                               const struct head *head)
 {
     const struct head_given_up *given_up = head_gave_up(head, known);
@@ -258,16 +261,15 @@ static char *explain_given_up(const struct store *store, const struct head *know
         "head %llu (%llu files, %.1f MiB), and would lose what is not in the remote's. Nothing was "
         "changed. To copy its files, mount it without --remote; to publish its state elsewhere, "
         "mount it with an empty prefix; to go on from the remote without it, give an empty STORE",
-        store->remote->prefix.name, (unsigned long long)known->number, of, when,
-        (unsigned long long)head->number, head->holder, store->local.path,
-        (unsigned long long)known->number, (unsigned long long)known->files,
-        (double)known->logical_bytes / MIB);
+        prefix->name, (unsigned long long)known->number, of, when, (unsigned long long)head->number,
+        head->holder, prefix->local->path, (unsigned long long)known->number,
+        (unsigned long long)known->files, (double)known->logical_bytes / MIB);
 }
 
-char *verdict_explain(const struct store *store, const struct head *known, const struct head *head,
-                      enum verdict verdict)
+char *verdict_explain(const struct prefix *prefix, const struct head *known,
+                      const struct head *head, enum verdict verdict)
 {
-    return verdict == VERDICT_DAMAGED    ? explain_unknown(store)
-           : verdict == VERDICT_GIVEN_UP ? explain_given_up(store, known, head)
-                                         : explain_other(store, head);
+    return verdict == VERDICT_DAMAGED    ? explain_unknown(prefix)
+           : verdict == VERDICT_GIVEN_UP ? explain_given_up(prefix, known, head)
+                                         : explain_other(prefix, head);
 }

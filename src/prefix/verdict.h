@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the remote: what becomes of a store when it goes together with a head of its remote. */
+/* What becomes of a store when it goes together with a head of its prefix. */
 #pragma once
 
 #include "base/base.h"
 
 struct head;
+struct journal;
 struct journal_batch;
 struct record;
-struct remote;
-struct store;
+struct prefix;
 
 enum verdict {
     VERDICT_KEEP,     /* the store has the head's state, or goes on from it */
@@ -21,24 +21,25 @@ enum verdict {
 
 /* `known`: the newest head that the store knows; NULL: none. Asks nothing of the remote, changes
  * nothing. */
-enum verdict verdict_of(struct store *store, const struct head *known, const struct head *head);
+enum verdict verdict_of(struct prefix *prefix, struct journal *journal, const struct head *known,
+                        const struct head *head);
 /* Has another head the number of the one that this store published, where the newest is another
  * store's? Then that was lost, and others came in its place. If neither is there any more, nothing
  * is known, and nothing is found. Asks the remote. */
-CAIRN_MUST_CHECK int head_check_number(struct remote *remote, const struct head *known,
+CAIRN_MUST_CHECK int head_check_number(struct prefix *prefix, const struct head *known,
                                        bool *ret_other);
 /* Returns a line that says why the store must not go together with the head, and what can be done;
  * caller frees. */
-char *verdict_explain(const struct store *store, const struct head *known, const struct head *head,
-                      enum verdict verdict);
+char *verdict_explain(const struct prefix *prefix, const struct head *known,
+                      const struct head *head, enum verdict verdict);
 /* Was the known head published in this remote? Not in one that is gone, or in another. */
-bool head_is_from_here(const struct store *store, const struct head *known);
+bool head_is_from_here(const struct prefix *prefix, const struct head *known);
 /* False: the store went back to an older state, and could not publish that it did. Its head has the
  * number of one that it gives up. */
 bool head_was_published(const struct head *known);
 bool head_same_state(const struct head *a, const struct head *b);
 /* Does `head` say that what this store published with the known head is no part of its state? */
-bool head_was_given_up(const struct store *store, const struct head *known,
+bool head_was_given_up(const struct prefix *prefix, const struct head *known,
                        const struct head *head);
 
 /* Calls `fn` with each record of the batch. -EUCLEAN: one is malformed. */
