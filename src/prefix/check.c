@@ -46,12 +46,11 @@ struct check_job {
 
 /* --- heads ------------------------------------------------------------------------------------ */
 
-static int add_head(const struct tier_object *object, void *arg)
+static int add_head(uint64_t number, const struct tier_object *object, void *arg)
 {
     struct head_check *c = arg;
-    uint64_t number;
-    if (object_number(object->name, "heads", &number))
-        vector_add(&c->heads, (struct checked_head){.number = number});
+    (void)object;
+    vector_add(&c->heads, (struct checked_head){.number = number});
     return 0;
 }
 
@@ -236,7 +235,7 @@ static int report_runs(struct head_check *c)
 int prefix_check_heads(struct prefix *prefix, struct prefix_check *check)
 {
     struct head_check c = {.prefix = prefix, .check = check};
-    int r = prefix->tier->ops->list(prefix->tier, "heads", NULL, add_head, &c);
+    int r = prefix_list(prefix, "heads", 0, add_head, &c);
     vector_sort(&c.heads, compare_u64);
     leave_out_given_up(&c);
     if (c.heads.count > PREFIX_CHECK_HEADS) {

@@ -95,28 +95,42 @@ int prefix_put_object(struct prefix *prefix, const char *object, const void *byt
     return r;
 }
 
-struct numbers_of {
+struct listing {
     const char *directory;
-    struct numbers *numbers;
+    prefix_object_fn *fn;
+    void *arg;
 };
 
-static int add_number(const struct tier_object *object, void *arg)
+static int give_object(const struct tier_object *object, void *arg)
 {
-    const struct numbers_of *of = arg;
+    const struct listing *listing = arg;
     uint64_t number;
-    if (object_number(object->name, of->directory, &number))
-        vector_add(of->numbers, number);
+    bool has_number = object_number(object->name, listing->directory, &number);
+    return has_number ? listing->fn(number, object, listing->arg) : 0;
+}
+
+int prefix_list(struct prefix *prefix, const char *directory, uint64_t after, prefix_object_fn *fn,
+                void *arg)
+{
+    char object[OBJECT_NAME_LEN];
+    struct listing listing = {directory, fn, arg};
+    object_name(directory, after, object);
+    return prefix->tier->ops->list(prefix->tier, directory, after ? object : NULL, give_object,
+                                   &listing);
+}
+
+static int add_number(uint64_t number, const struct tier_object *object, void *arg)
+{
+    struct numbers *numbers = arg;
+    (void)object;
+    vector_add(numbers, number);
     return 0;
 }
 
 int prefix_list_numbers(struct prefix *prefix, const char *directory, uint64_t after,
                         struct numbers *numbers)
 {
-    char object[OBJECT_NAME_LEN];
-    struct numbers_of of = {directory, numbers};
-    object_name(directory, after, object);
-    int r =
-        prefix->tier->ops->list(prefix->tier, directory, after ? object : NULL, add_number, &of);
+    int r = prefix_list(prefix, directory, after, add_number, numbers);
     vector_sort(numbers, compare_u64);
     return r;
 }

@@ -87,7 +87,8 @@ struct remains {
     uint64_t heads, newest_head;
     uint64_t packs, runs, copies, bytes, epoch;
     int64_t oldest;
-    bool has_copy; /* of the marker */
+    bool has_copy;     /* of the marker */
+    uint64_t *counted; /* one of these: what is being listed */
 };
 
 static int count_remaining_head(const struct tier_object *object, void *arg)
@@ -102,17 +103,10 @@ static int count_remaining_head(const struct tier_object *object, void *arg)
     return 0;
 }
 
-static int count_remaining(const struct tier_object *object, void *arg)
+static int count_remaining(uint64_t id, const struct tier_object *object, void *arg)
 {
     struct remains *left = arg;
-    uint64_t id;
-    bool is_pack = object_number(object->name, "packs", &id);
-    bool is_run = object_number(object->name, run_directories[RUN_FIRST], &id);
-    if (!is_pack && !is_run && !object_number(object->name, run_directories[RUN_COPY], &id))
-        return 0;
-    left->packs += is_pack;
-    left->runs += is_run;
-    left->copies += !is_pack && !is_run;
+    ++*left->counted;
     left->bytes += object->len;
     left->epoch = max_u64(left->epoch, ID_EPOCH(id));
     if (object->modified_ns && (!left->oldest || object->modified_ns < left->oldest))
@@ -130,9 +124,16 @@ static int look_once(struct prefix *prefix, struct remains *ret)
         r = tier->ops->list(tier, "heads", NULL, count_remaining_head, ret);
     if (r < 0 || (prefix->has_marker && ret->heads))
         return r;
-    r = tier->ops->list(tier, "packs", NULL, count_remaining, ret);
-    for (int i = 0; i < RUN_PLACES && r == 0; i++)
-        r = tier->ops->list(tier, run_directories[i], NULL, count_remaining, ret);
+    const struct {
+        const char *directory;
+        uint64_t *counted;
+    } lists[] = {{"packs", &ret->packs},
+                 {run_directories[RUN_FIRST], &ret->runs},
+                 {run_directories[RUN_COPY], &ret->copies}};
+    for (size_t i = 0; i < ARRAY_LEN(lists) && r == 0; i++) {
+        ret->counted = lists[i].counted;
+        r = prefix_list(prefix, lists[i].directory, 0, count_remaining, ret);
+    }
     return r;
 }
 
@@ -295,11 +296,11 @@ int prefix_look(struct prefix *prefix, bool has_store, char **ret_text)
 
 /* --- a prefix that lost its newest heads ------------------------------------------------------ */
 
-static int note_newest_epoch(const struct tier_object *object, void *arg)
+static int note_newest_epoch(uint64_t id, const struct tier_object *object, void *arg)
 {
-    uint64_t *epoch = arg, id;
-    if (object_number(object->name, run_directories[RUN_FIRST], &id))
-        *epoch = max_u64(*epoch, ID_EPOCH(id));
+    uint64_t *epoch = arg;
+    (void)object;
+    *epoch = max_u64(*epoch, ID_EPOCH(id));
     return 0;
 }
 
@@ -309,8 +310,7 @@ int prefix_check_newest(struct prefix *prefix, char **ret_text)
     uint64_t epoch = 0;
     if (prefix->beginning.is_anew || prefix->head.number == 0)
         return 0;
-    int r = prefix->tier->ops->list(prefix->tier, run_directories[RUN_FIRST], NULL,
-                                    note_newest_epoch, &epoch);
+    int r = prefix_list(prefix, run_directories[RUN_FIRST], 0, note_newest_epoch, &epoch);
     if (r < 0 || epoch <= prefix->head.epoch)
         return r;
     if (!prefix->options->rollback) {

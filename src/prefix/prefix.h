@@ -129,7 +129,12 @@ CAIRN_MUST_CHECK int prefix_read_object(struct prefix *prefix, const char *objec
 /* A small object. `is_new`: -EEXIST if it is there, or else it is overwritten. */
 CAIRN_MUST_CHECK int prefix_put_object(struct prefix *prefix, const char *object, const void *bytes,
                                        size_t len, bool is_new);
-/* Adds the numbers above `after` of the objects of a directory (format/object.h), ascending. */
+/* Calls `fn` with each object of a directory that has a number (format/object.h) above `after`, or
+ * any (0), in the order of the tier. Negative: what the tier or `fn` returned. */
+typedef int prefix_object_fn(uint64_t number, const struct tier_object *object, void *arg);
+CAIRN_MUST_CHECK int prefix_list(struct prefix *prefix, const char *directory, uint64_t after,
+                                 prefix_object_fn *fn, void *arg);
+/* Adds these numbers, ascending. */
 CAIRN_MUST_CHECK int prefix_list_numbers(struct prefix *prefix, const char *directory,
                                          uint64_t after, struct numbers *numbers);
 

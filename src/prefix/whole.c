@@ -183,12 +183,10 @@ struct later_run {
     int64_t modified, until;
 };
 
-static int note_later_run(const struct tier_object *object, void *arg)
+static int note_later_run(uint64_t id, const struct tier_object *object, void *arg)
 {
     struct later_run *later = arg;
-    uint64_t id;
-    if (object_number(object->name, run_directories[RUN_FIRST], &id) && id > later->id &&
-        object->modified_ns < later->until)
+    if (id > later->id && object->modified_ns < later->until)
         *later = (struct later_run){id, object->modified_ns, later->until};
     return 0;
 }
@@ -197,18 +195,16 @@ void heads_look_for_later_run(struct prefix *prefix)
 {
     const struct head *head = &prefix->head;
     struct later_run later = {0};
-    char object[OBJECT_NAME_LEN], of[HEAD_TIME_LEN], since[HEAD_TIME_LEN];
+    char of[HEAD_TIME_LEN], since[HEAD_TIME_LEN];
     uint64_t newest = 0;
     for (uint32_t i = 0; i < head->run_count; i++)
         newest = max_u64(newest, head->runs[i].id);
     if (newest == 0 || prefix->shown_instead || !prefix->is_attached ||
         prefix->tier->ops->now(prefix->tier, &later.until) < 0)
         return;
-    object_name(run_directories[RUN_FIRST], newest, object);
     later.id = newest;
     later.until -= LATER_AGE_NS;
-    if (prefix->tier->ops->list(prefix->tier, run_directories[RUN_FIRST], object, note_later_run,
-                                &later) < 0 ||
+    if (prefix_list(prefix, run_directories[RUN_FIRST], newest, note_later_run, &later) < 0 ||
         later.id == newest)
         return;
     head_time_text(head->published, of);

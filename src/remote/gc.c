@@ -80,22 +80,18 @@ static bool is_own_garbage(const struct pass *pass, int64_t modified)
     return is_old(pass, modified) && modified >= pass->begun;
 }
 
-static int note_head(const struct tier_object *object, void *arg)
+static int note_head(uint64_t id, const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
-    uint64_t id;
-    if (object_number(object->name, "heads", &id))
-        vector_add(&pass->heads, (struct item){id, object->modified_ns, object->len});
+    vector_add(&pass->heads, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
 
-static int note_run_at(struct pass *pass, const struct tier_object *object, enum run_place place)
+static int note_run_at(struct pass *pass, uint64_t id, const struct tier_object *object,
+                       enum run_place place)
 {
     const struct head *head = &pass->remote->prefix.head;
     struct found *runs = &pass->runs[place];
-    uint64_t id;
-    if (!object_number(object->name, run_directories[place], &id))
-        return 0;
     for (uint32_t i = 0; i < head->run_count; i++)
         if (head->runs[i].id == id && head->runs[i].length == object->len)
             pass->kept[place] |= 1ull << i;
@@ -105,34 +101,29 @@ static int note_run_at(struct pass *pass, const struct tier_object *object, enum
     return 0;
 }
 
-static int note_run(const struct tier_object *object, void *arg)
+static int note_run(uint64_t id, const struct tier_object *object, void *arg)
 {
-    return note_run_at(arg, object, RUN_FIRST);
+    return note_run_at(arg, id, object, RUN_FIRST);
 }
 
-static int note_run_copy(const struct tier_object *object, void *arg)
+static int note_run_copy(uint64_t id, const struct tier_object *object, void *arg)
 {
-    return note_run_at(arg, object, RUN_COPY);
+    return note_run_at(arg, id, object, RUN_COPY);
 }
 
-static int note_probe(const struct tier_object *object, void *arg)
+static int note_probe(uint64_t id, const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
-    uint64_t id;
-    if (object_number(object->name, "probe", &id) && is_own_garbage(pass, object->modified_ns) &&
-        pass->probes.count < FOUND_MAX)
+    if (is_own_garbage(pass, object->modified_ns) && pass->probes.count < FOUND_MAX)
         vector_add(&pass->probes, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
 
 /* A pack that the view does not know was never named by a head: its writer crashed or was fenced
  * before. */
-static int note_pack(const struct tier_object *object, void *arg)
+static int note_pack(uint64_t id, const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
-    uint64_t id;
-    if (!object_number(object->name, "packs", &id))
-        return 0;
     int r = listed_note(&pass->listed, id, object->len);
     bool may_go = is_own_garbage(pass, object->modified_ns) && !is_held(pass, ID_EPOCH(id));
     struct found *found = may_go ? &pass->packs : &pass->young;
@@ -181,8 +172,7 @@ static void leave_given_up_heads(struct pass *pass)
 
 static int list_heads(struct pass *pass)
 {
-    struct tier *tier = pass->remote->prefix.tier;
-    TRY(tier->ops->list(tier, "heads", NULL, note_head, pass));
+    TRY(prefix_list(&pass->remote->prefix, "heads", 0, note_head, pass));
     vector_sort(&pass->heads, compare_u64);
     leave_foreign_heads(pass);
     leave_given_up_heads(pass);
@@ -194,7 +184,7 @@ static int list_objects(struct pass *pass)
 {
     const struct {
         const char *directory;
-        int (*note)(const struct tier_object *object, void *arg);
+        prefix_object_fn *note;
     } lists[] = {{run_directories[RUN_FIRST], note_run},
                  {run_directories[RUN_COPY], note_run_copy},
                  {"packs", note_pack},
@@ -207,7 +197,7 @@ static int list_objects(struct pass *pass)
     if (r == 0)
         r = list_heads(pass);
     for (size_t i = 0; i < ARRAY_LEN(lists) && r == 0; i++)
-        r = tier->ops->list(tier, lists[i].directory, NULL, lists[i].note, pass);
+        r = prefix_list(&remote->prefix, lists[i].directory, 0, lists[i].note, pass);
     return r < 0 ? r : view_remote_packs(remote->store->local.view, note_unreferenced, pass);
 }
 

@@ -56,11 +56,8 @@ void listed_done(struct pack_listing *listed)
 
 /* --- at the start ----------------------------------------------------------------------------- */
 
-static int note_object(const struct tier_object *object, void *arg)
+static int note_object(uint64_t id, const struct tier_object *object, void *arg)
 {
-    uint64_t id;
-    if (!object_number(object->name, "packs", &id))
-        return 0;
     int r = listed_note(arg, id, object->len);
     return r == -ENOENT ? 0 : r;
 }
@@ -76,8 +73,7 @@ int listed_look(struct remote *remote, bool *ret_counts_now)
 {
     bool is_unnamed = false;
     struct pack_listing listed = {.remote = remote};
-    struct tier *tier = remote->prefix.tier;
-    int r = tier->ops->list(tier, "packs", NULL, note_object, &listed);
+    int r = prefix_list(&remote->prefix, "packs", 0, note_object, &listed);
     if (r == 0)
         r = listed_find_missing(&listed);
     /* The chunks of a pack that no head names may have lain in one that is missing. */
