@@ -11,8 +11,9 @@
  *   verdict.h  what becomes of a store that meets a head
  *   check.h    heads and runs are verified
  *
- * It asks its user for time and room, and tells it of trouble: struct prefix_user. Everything
- * blocks. One thread at a time, but for the lease and where else is said. */
+ * It asks its user to wait, and tells it of trouble: struct prefix_user. Everything blocks. One
+ * thread at a time; of any thread are object.c, lease.h, and what reads a head or a run that it
+ * names. */
 #pragma once
 
 #include <stdatomic.h>
