@@ -38,6 +38,7 @@ struct remote_maintenance {
     bool must_look;            /* nothing counts as published before listed_look() */
     bool is_unsure;            /* STORE/unlisted is there */
     bool has_returned;         /* packs are in the view again, which the next head has to say */
+    bool is_untold; /* there may be marks that came with no operation, or were left behind */
 };
 
 struct remote_maintenance *remote_maintenance_new(void);
@@ -116,8 +117,11 @@ CAIRN_MUST_CHECK int remote_gc_tick(struct remote *remote);
 /* A merge was not made, since a caller waits: a round of its own makes up for it once none did
  * for a while. */
 void remote_defer_merge(struct remote *remote);
-/* Is there something to be repaired, or was left to be merged, so that a round is worth it though
- * nothing else changed? */
+/* Before the first round: marks that a session before left are told with the next head, though no
+ * operation follows. What has a mark cannot be evicted. */
+void remote_look_for_untold(struct remote *remote);
+/* Is there something to be repaired or told, or was left to be merged, so that a round is worth it
+ * though nothing else changed? */
 bool remote_repair_is_due(struct remote *remote);
 
 /* Chunks that a round writes anew before it chooses its cut: live chunks of packs that are bad,

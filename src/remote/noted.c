@@ -116,7 +116,7 @@ static void forget(struct remote_maintenance *maintenance, bool all)
 void repair_round_done(struct remote *remote)
 {
     forget(remote->maintenance, false);
-    remote->maintenance->has_returned = false;
+    remote->maintenance->has_returned = remote->maintenance->is_untold = false;
     event_signal(horizon_progress(remote->store->commit.horizon));
 }
 

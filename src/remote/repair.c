@@ -36,7 +36,16 @@ bool remote_repair_is_due(struct remote *remote)
     struct remote_maintenance *maintenance = remote->maintenance;
     int64_t now = clock_monotonic_ns();
     return (noted_any(remote) && now >= maintenance->repair_at) || maintenance->has_returned ||
+           maintenance->is_untold ||
            (maintenance->is_deferred && now >= maintenance->tidy_at && !remote_is_urged(remote));
+}
+
+/* A view that cannot be read is met by the round, then. */
+void remote_look_for_untold(struct remote *remote)
+{
+    bool has_marks;
+    int r = view_has_marks(remote->store->local.view, &has_marks);
+    remote->maintenance->is_untold = r < 0 || has_marks;
 }
 
 /* --- choosing --------------------------------------------------------------------------------- */

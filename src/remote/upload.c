@@ -148,6 +148,7 @@ static int relocate_chunks(struct upload *up)
     struct repair_plan plan;
     int r = repair_plan_make(remote, PASS_CHUNKS, &plan);
     if (r == 0 && plan.packs.count) {
+        remote->maintenance->is_untold = true; /* until the round ends in a head */
         up->list = plan.list;
         up->count = plan.count;
         up->is_relocating = true;
@@ -275,6 +276,7 @@ void *upload_main(void *arg)
         return follow_main(remote);
     if (remote->prefix.is_attached)
         dense_find_published(dense); /* before what is written now makes the view another */
+    remote_look_for_untold(remote);
     while (pause ? remote_pause(remote, pause) : await_work(remote, last)) {
         pause = 0;
         if (!remote->prefix.is_attached) {

@@ -458,8 +458,8 @@ static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
     return w < 0 ? w : r;
 }
 
-/* Marks up to the cut's change. One that a crash leaves only makes the next run repeat
- * a row. In parts, so that no apply waits for long. */
+/* Marks up to the cut's change. One that a crash leaves makes the next run repeat a row; until then
+ * its chunk cannot be evicted. In parts, so that no apply waits for long. */
 static int forget_cut_marks(struct view *view, uint64_t change)
 {
     struct key at;

@@ -484,3 +484,12 @@ int view_unpublished_total(struct view *view, uint64_t max, struct view_unpublis
                                            .bytes = state.logical_bytes};
     return 0;
 }
+
+int view_has_marks(struct view *view, bool *ret)
+{
+    _cleanup_scan_ struct scan scan;
+    scan_view_type(&scan, view, KEY_TOUCHED);
+    int r = scan_step(&scan);
+    *ret = r > 0;
+    return r < 0 ? r : 0;
+}

@@ -139,6 +139,10 @@ struct view_unpublished_total {
 CAIRN_MUST_CHECK int view_unpublished_total(struct view *view, uint64_t max,
                                             struct view_unpublished_total *ret);
 
+/* Are there marks? Changes made by no operation leave some, too, and so does a crash just after a
+ * head was noted. */
+CAIRN_MUST_CHECK int view_has_marks(struct view *view, bool *ret);
+
 /* --- a cut to publish ------------------------------------------------------------------------- */
 
 struct view_cut;
