@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libcairn: saves that return at once, while the copy goes on beside the training step.
+/* libcairn: saves that return at once, while the copy goes on beside the training step; and loads
+ * of many ranges of a file at a time.
  *
  * A lane (`cairn_lane`) owns threads, a ring of host memory and a list of saves under way. A save
  * (`cairn_save`) is one file: its size and layout are known before a byte is copied. Sources
@@ -7,6 +8,9 @@
  * named them has returned; a fence waits for these copies before the sources change. The name
  * appears only when the whole file is there: an older file of that name is untouched until then,
  * and whatever ends the process in the middle leaves it so.
+ *
+ * A load (`cairn_load`) is a file that is read: threads of its own fill the targets that calls
+ * name.
  *
  * Works in any directory; on a CairnFS mount a file without a name (O_TMPFILE) takes the bytes,
  * elsewhere a hidden one, ".NAME.cairn-PID-N", with a warning once in a process.
@@ -39,6 +43,7 @@ extern "C" {
 
 typedef struct cairn_lane cairn_lane;
 typedef struct cairn_save cairn_save;
+typedef struct cairn_load cairn_load;
 
 /* --- the lane --------------------------------------------------------------------------------- */
 
@@ -240,6 +245,77 @@ CAIRN_API void cairn_save_free(cairn_save *save);
 
 /* The name that the file gets, links followed; absolute if known. The text belongs to the save. */
 CAIRN_API const char *cairn_save_path(const cairn_save *save);
+
+/* --- a load ----------------------------------------------------------------------------------- */
+
+/* Ranges of one file go to memory of the caller, read by several threads, at most 1 MiB a read: in
+ * the order of the file within a cairn_load_get(), one call after the other. A read never goes over
+ * a border of target start + k MiB, where k > 0, as CairnFS stores tensors in such chunks: a whole
+ * one costs the mount least. On a CairnFS mount reads pass by the page cache (O_DIRECT); elsewhere
+ * they are plain ones. */
+
+enum cairn_load_flags {
+    CAIRN_LOAD_BUFFERED = 1, /* by the page cache on CairnFS, too: others read this file as well */
+};
+
+struct cairn_load_options {
+    size_t size;
+    uint32_t threads; /* that read; 0: 4; at most 64 */
+    uint32_t flags;   /* enum cairn_load_flags */
+};
+
+/* Opens `path` for reading: the load stays with that file when the name gets another one. `options`
+ * may be NULL. Blocks as open(2) does. Errors: those of open(2); -EISDIR; -ENOTSUP: no regular
+ * file; -EINVAL: of the options; -ENOMEM, -ECHILD; *ret is NULL then. The lane is kept until
+ * cairn_load_free(), also behind cairn_lane_close(). */
+CAIRN_API int cairn_load_open(cairn_lane *lane, const char *path,
+                              const struct cairn_load_options *options, cairn_load **ret);
+
+/* The descriptor that it reads by, for the caller's own pread(2) of small things. It belongs to the
+ * load. */
+CAIRN_API int cairn_load_fd(const cairn_load *load);
+
+/* The size of the file in bytes when it was opened. */
+CAIRN_API uint64_t cairn_load_size(const cairn_load *load);
+
+enum cairn_target_flags {
+    /* The memory was just mapped, and is faulted in by the threads that read: that costs less than
+     * a fault at each page. */
+    CAIRN_TARGET_FRESH = 1,
+};
+
+/* A range of the file, and where its bytes go. The memory stays allocated, and is no other's, until
+ * cairn_load_wait() for it has returned something else than -ETIMEDOUT, or cairn_load_free() has
+ * returned. Targets overlap in the file as they like, in memory never. */
+struct cairn_target {
+    uint64_t offset, length; /* in the file */
+    void *host;
+    uint32_t flags;       /* enum cairn_target_flags */
+    uint32_t reserved32;  /* 0 */
+    uint64_t reserved[3]; /* 0: a device, its memory and its stream, in a later version */
+};
+
+/* Begins to read, and returns at once. The call copies the array. Targets are numbered from 0, on
+ * over all calls of a load. -EINVAL: a range outside the file, or no memory for it; nothing of the
+ * call is read then. -ENOMEM, -EAGAIN: no memory, no thread; likewise. The load's own error. */
+CAIRN_API int cairn_load_get(cairn_load *load, const struct cairn_target *targets, size_t count);
+
+/* 0: the `count` targets from number `first` on are filled, and size and mtime of the file are as
+ * they were when it was opened. -EBADMSG: they are not, it was changed in place. -ETIMEDOUT.
+ * -EINVAL: there are no such targets. Or the error of the load, if one of these is not filled, once
+ * no thread writes to any target: that of read(2), -EIO for a file that ends too early, -ENOMEM: no
+ * memory for a FRESH target, -EFAULT, -ECANCELED. What a target that is not filled holds is
+ * undefined. */
+CAIRN_API int cairn_load_wait(cairn_load *load, size_t first, size_t count, int timeout_ms);
+
+/* No further read begins: targets that are not filled stay so, and the load's error is -ECANCELED,
+ * unless it has one. Does not block; a wait for these tells when no thread writes to them any more.
+ * A read that a filesystem holds up ends with that, and not before. */
+CAIRN_API int cairn_load_cancel(cairn_load *load);
+
+/* Cancels what is not read yet, waits until no thread writes to targets, closes the file. In a
+ * child of fork frees only memory. NULL: nothing. */
+CAIRN_API void cairn_load_free(cairn_load *load);
 
 /* The cause of the last error that a call returned to this thread; "" if none. */
 CAIRN_API const char *cairn_error(void);

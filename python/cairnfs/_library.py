@@ -11,6 +11,8 @@ from ctypes import POINTER, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint
 NAME = "libcairn.so.0"
 COPIED, PUBLISHED, NVME, REMOTE = range(4)
 LANE_TELLS = 1
+LOAD_BUFFERED = 1
+TARGET_FRESH = 1
 SOURCE_NOW = 1
 SAVE_EXCLUSIVE, SAVE_REFER, SAVE_NO_CRC, SAVE_CLEAN, SAVE_HOLD, SAVE_URGENT, SAVE_REGULAR = 1, 2, 4, 8, 16, 32, 64
 
@@ -96,6 +98,21 @@ class Progress(Sized):
     ]
 
 
+class LoadOptions(Sized):
+    _fields_ = [("size", c_size_t), ("threads", c_uint32), ("flags", c_uint32)]
+
+
+class Target(ctypes.Structure):
+    _fields_ = [
+        ("offset", c_uint64),
+        ("length", c_uint64),
+        ("host", c_void_p),
+        ("flags", c_uint32),
+        ("reserved32", c_uint32),
+        ("reserved", c_uint64 * 3),
+    ]
+
+
 SIGNATURES = {
     "cairn_lane_open": (POINTER(LaneOptions), POINTER(c_void_p)),
     "cairn_lane_prepare": (c_void_p, c_uint64),
@@ -118,6 +135,11 @@ SIGNATURES = {
     "cairn_save_abort": (c_void_p,),
     "cairn_save_fail": (c_void_p, c_int, c_char_p),
     "cairn_save_error": (c_void_p, POINTER(c_char_p)),
+    "cairn_load_open": (c_void_p, c_char_p, POINTER(LoadOptions), POINTER(c_void_p)),
+    "cairn_load_fd": (c_void_p,),
+    "cairn_load_get": (c_void_p, POINTER(Target), c_size_t),
+    "cairn_load_wait": (c_void_p, c_size_t, c_size_t, c_int),
+    "cairn_load_cancel": (c_void_p,),
 }  # fmt: skip
 
 _loaded = None
@@ -168,6 +190,8 @@ def declare(loaded):
         function = getattr(loaded, name)
         function.argtypes, function.restype = arguments, c_int
     loaded.cairn_save_free.argtypes, loaded.cairn_save_free.restype = (c_void_p,), None
+    loaded.cairn_load_free.argtypes, loaded.cairn_load_free.restype = (c_void_p,), None
+    loaded.cairn_load_size.argtypes, loaded.cairn_load_size.restype = (c_void_p,), c_uint64
     loaded.cairn_save_path.argtypes, loaded.cairn_save_path.restype = (c_void_p,), c_char_p
     loaded.cairn_error.argtypes, loaded.cairn_error.restype = (), c_char_p
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""safetensors through the lane: save_file() in the place of safetensors.torch.save_file().
+"""safetensors through the lane: save_file() and load_file() in the place of those of safetensors.torch.
 
 The file is the one that safetensors writes, byte for byte; dtypes, their names and their order in the file are learnt from the safetensors
 that is installed.
@@ -7,6 +7,7 @@ that is installed.
 import ctypes
 import functools
 import json
+import math
 import os
 import struct
 import sys
@@ -14,11 +15,14 @@ import sys
 import safetensors.torch as theirs
 import torch
 
+from . import _archive, _into, _load, _process, _records
 from . import _library as lib
-from . import _process, _records
+from ._log import logger
+from ._reading import NotCovered, Reading, new_storage
 from ._start import FOR_TORCH, Plan, Range, start
 
 plain_save_file = theirs.save_file  # before anything is patched
+HEADER_MAX = 100_000_000  # bytes, as safetensors
 _installed = False
 
 
@@ -114,6 +118,76 @@ def dtypes(wanted):
         dtype = names[name]
         result[dtype] = rank, entry["dtype"], entry["shape"][0] // (8 // dtype.itemsize)
     return result
+
+
+def load_file(path, into=None, threads=None):
+    """The dict of tensors in host memory that safetensors.torch.load_file(path) returns, each with memory of its own, read by several
+    threads. into, threads, OSError: as of cairnfs.load(). A file that safetensors refuses is refused in its words."""
+    try:
+        with Reading(path, threads) as reading:
+            late = _load.Late(None, None)
+            found = make_tensors(late, *read_header(reading))
+            if into is not None:
+                return _into.read(reading, late, into, found)
+            late.fill(reading, late.storages)
+            return found
+    except (NotCovered, lib.NoLibrary) as why:
+        logger.debug("safetensors loads %s: %s", path, why)
+    found = theirs.load_file(path)
+    return found if into is None else _into.copy(into, found)
+
+
+def read_header(reading):
+    """({name: entry}, place of the first tensor). NotCovered: safetensors is to say what is wrong."""
+    head = reading.read(0, 8)
+    length = int.from_bytes(head, "little")
+    if len(head) < 8 or length > min(HEADER_MAX, reading.size - 8):
+        raise NotCovered("a header that cannot be")
+    try:
+        entries = json.loads(reading.read(8, length), object_pairs_hook=without_twins)
+        metadata = entries.pop("__metadata__", {})
+        are_right = all(map(is_entry, entries.values())) and all(isinstance(value, str) for value in metadata.values())
+    except (ValueError, TypeError, AttributeError, RecursionError) as why:
+        raise NotCovered(f"a header that cannot be read: {why!r}") from None
+    if not are_right:
+        raise NotCovered("a header of another form")
+    places = sorted((*entry["data_offsets"], name) for name, entry in entries.items())
+    at = 0
+    for begin, end, name in places:
+        if begin != at or end < begin:
+            raise NotCovered(f"a tensor of another place: {name}")
+        at = end
+    if at != reading.size - 8 - length:
+        raise NotCovered("a file of another size")
+    return entries, 8 + length
+
+
+def is_entry(entry):
+    def are_sizes(values):
+        return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)
+
+    form = isinstance(entry, dict) and entry.keys() == {"dtype", "shape", "data_offsets"} and isinstance(entry["dtype"], str)
+    return form and are_sizes(entry["shape"]) and are_sizes(entry["data_offsets"]) and len(entry["data_offsets"]) == 2
+
+
+def without_twins(pairs):
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ValueError("a name that is there twice")
+    return dict(pairs)
+
+
+def make_tensors(late, entries, start):
+    """The tensors, whose storages `late` is to fill."""
+    found, types = {}, getattr(theirs, "_TYPES", {})
+    for name, entry in sorted(entries.items(), key=lambda pair: (pair[1]["data_offsets"], pair[0])):
+        (begin, end), shape, dtype = entry["data_offsets"], entry["shape"], types.get(entry["dtype"])
+        if dtype is None or math.prod(shape) * dtype.itemsize != end - begin:
+            raise NotCovered(f"a tensor of another size, or of the type {entry['dtype']}")
+        storage, flags = new_storage(end - begin)
+        if end > begin:
+            late.storages.append((_archive.Record.known(start + begin), end - begin, storage, flags))
+        found[name] = torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)
+    return found
 
 
 def install():

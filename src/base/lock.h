@@ -21,6 +21,7 @@ enum lock_rank {
     LOCK_WAITERS,  /* commit/: horizon waiters */
     LOCK_LANES,    /* client/: the lanes of the process, for fork */
     LOCK_LANE,     /* client/: a lane and its saves */
+    LOCK_LOAD,     /* client/: a load */
     LOCK_QUEUE,    /* base/: queues and pools */
     LOCK_LEAF,     /* anything that takes no other lock, but may signal an event */
     LOCK_EVENT,    /* base/: events, whose waiters look at state under any lock */
