@@ -428,6 +428,8 @@ static uint64_t bytes_of_directory(struct room *room, const char *name)
 
 void room_account_runs(struct room *room)
 {
+    if (!room)
+        return;
     uint64_t runs = bytes_of_directory(room, "runs");
     LOCK_SCOPE(&room->lock);
     room->runs_bytes = runs;

@@ -85,5 +85,13 @@ CAIRN_MUST_CHECK int runs_read(const struct local *local, const struct head *hea
 CAIRN_MUST_CHECK int runs_read_from(const struct local *local, const struct head *head,
                                     uint32_t first, int (*fn)(const struct run_row *row, void *arg),
                                     void *arg);
+/* From which on the runs of a list become one: those that together are at least half as long as the
+ * one before them are merged with it. So there are as many as the logarithm of the whole, and each
+ * row is written again as seldom. At most `most` bytes, where a head has room. */
+size_t runs_first_to_merge(const struct run_info *runs, size_t count, uint64_t most);
+/* The runs from `first` on become one with the id and the cut of *info, in their place. */
+CAIRN_MUST_CHECK int runs_merge_from(const struct local *local, struct room *room,
+                                     const struct run_info *info, struct run_info *runs,
+                                     size_t *count, size_t first);
 /* Removes files of runs that the head does not name, if it is STORE/head. */
 void runs_tidy(const struct local *local, struct room *room, const struct head *head);

@@ -19,48 +19,15 @@ static uint64_t new_run_id(struct remote *remote)
            (atomic_fetch_add(&remote->next_run, 1) + 1);
 }
 
-/* From which on the runs become one: those that together are at least half as long as the one
- * before them are merged with it. So there are as many as the logarithm of the whole, and each row
- * is written again as seldom. At most `most` bytes, where the head has room. */
-static size_t first_to_merge(const struct run_info *runs, size_t count, uint64_t most)
-{
-    uint64_t newer = runs[count - 1].length;
-    size_t first = count - 1;
-    for (size_t i = count - 1; i-- > 0; newer += runs[i].length) {
-        if (count > HEAD_RUNS_MAX && i + 1 >= HEAD_RUNS_MAX)
-            first = i;
-        else if (newer + runs[i].length > most)
-            break;
-        else if (2 * newer >= runs[i].length)
-            first = i;
-    }
-    return first;
-}
-
 /* The newest becomes part of the merged one, whose cut is `cut`. */
 static int merge_from(struct remote *remote, struct run_info *runs, size_t *count, size_t first,
                       uint64_t cut)
 {
-    size_t merged = *count - first;
-    if (merged < 2)
+    if (first + 1 == *count)
         return 0;
-    struct run_info info = {.id = new_run_id(remote), .base_cut = runs[first].base_cut, .cut = cut};
-    struct run_file file;
-    memcpy(info.history, remote->store->local.sb.history, sizeof info.history);
-    int r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, &info);
-    if (r == 0)
-        r = runs_merge(&remote->store->local, runs + first, merged, first == 0, run_file_add,
-                       &file);
-    if (r == 0)
-        r = run_file_finish(&file, &info);
-    run_file_done(&file);
-    if (r < 0) {
-        run_file_abandon(&remote->store->local, info.id);
-        return r;
-    }
-    runs[first] = info;
-    *count = first + 1;
-    return 0;
+    const struct run_info info = {.id = new_run_id(remote), .cut = cut};
+    return runs_merge_from(&remote->store->local, remote->store->commit.room, &info, runs, count,
+                           first);
 }
 
 /* While a caller waits, what it waits for is published, and merges that would cost more than that
@@ -107,14 +74,14 @@ int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
     if (r < 0 || count == 0)
         return r;
     uint64_t limit = merge_limit(remote, &runs[count - 1], count);
-    size_t first = first_to_merge(runs, count, limit);
+    size_t first = runs_first_to_merge(runs, count, limit);
     *ret_is_news = *ret_is_news || (limit == UINT64_MAX && first < count - 1);
     if (*ret_is_news) {
         r = merge_from(remote, runs, &count, first, cut_seq);
         if (r == 0)
             r = run_put(&remote->prefix, &runs[count - 1]);
     }
-    if (first_to_merge(runs, count, UINT64_MAX) < count - 1)
+    if (runs_first_to_merge(runs, count, UINT64_MAX) < count - 1)
         remote_defer_merge(remote);
     if (r < 0 || !*ret_is_news)
         return r;

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nodes/merger.h"
+
+#include <stdio.h>
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/event.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "nodes/stays.h"
+#include "nodes/union.h"
+#include "nodes/union_gc.h"
+#include "prefix/heads.h"
+#include "prefix/lease.h"
+#include "prefix/runs.h"
+
+#define TURN_NS SECOND_NS
+/* Where nothing happens, rounds alone are published now and then: so feeds can go. */
+#define QUIET_NS (60ll * SECOND_NS)
+#define KEEP_RETRY_NS (30ll * SECOND_NS)
+
+struct merger {
+    struct merger_options options;
+    char *path;
+    struct local local; /* STORE/union */
+    struct prefix prefix;
+    struct union_names names;
+    struct stays stays;
+    struct union_gc gc;
+
+    bool is_merger;
+    int64_t lease_at;                  /* monotonic: when it is looked at again */
+    int64_t published_at;              /* monotonic */
+    int64_t keep_at;                   /* monotonic: runs are not put again before */
+    struct merge_counts counts_before; /* of names that were closed since */
+    char lease_holder[HOLDER_MAX];
+
+    pthread_t thread;
+    bool is_started;
+    struct event event; /* the thread is to end */
+    _Atomic bool stops;
+
+    struct cairn_mutex lock; /* LOCK_LEAF; guards: */
+    struct merger_status status;
+};
+
+/* --- as the prefix's user --------------------------------------------------------------------- */
+
+static bool pause_for(void *arg, int64_t ms)
+{
+    struct merger *m = arg;
+    uint64_t seen = event_count(&m->event);
+    int64_t until = clock_monotonic_ns() + ms * MS_NS;
+    while (!atomic_load(&m->stops) && event_wait(&m->event, &seen, until))
+        ;
+    return !atomic_load(&m->stops);
+}
+
+static void note_trouble(void *arg, int error, const char *text)
+{
+    (void)arg;
+    (void)error;
+    log_warn("nodes: %s", text);
+}
+
+static void note_works(void *arg)
+{
+    (void)arg;
+}
+
+/* Runs of names are small. */
+static bool may_send(void *arg, uint64_t bytes)
+{
+    (void)bytes;
+    return !atomic_load(&((struct merger *)arg)->stops);
+}
+
+/* --- making and freeing ----------------------------------------------------------------------- */
+
+struct merger *merger_new(const struct merger_options *options)
+{
+    struct merger *m = xcalloc(1, sizeof *m);
+    const struct prefix_user user = {.arg = m,
+                                     .pause = pause_for,
+                                     .trouble = note_trouble,
+                                     .works = note_works,
+                                     .wait_to_send = may_send};
+    m->options = *options;
+    m->path = xstrdup(options->path);
+    m->local = (struct local){.path = m->path, .sb = *options->sb, .epoch = options->epoch};
+    prefix_init(&m->prefix, &m->local, options->room, options->remote, &user);
+    tried_load(&m->prefix);
+    m->names.prefix = &m->prefix;
+    stays_init(&m->stays, &m->prefix, options->remote->lease_ns);
+    if (options->told_bytes_max)
+        m->stays.bytes_max = options->told_bytes_max;
+    union_gc_init(&m->gc, &m->prefix, options->remote->gc_grace_ns);
+    event_init(&m->event);
+    mutex_init(&m->lock, LOCK_LEAF);
+    return m;
+}
+
+static void add_counts(struct merge_counts *sum, const struct merge_counts *more)
+{
+    sum->done += more->done;
+    sum->joined += more->joined;
+    sum->replaced += more->replaced;
+    sum->renamed += more->renamed;
+    sum->revived += more->revived;
+    sum->refused += more->refused;
+    sum->impossible += more->impossible;
+}
+
+static struct merge_counts counts_of(const struct merger *m)
+{
+    struct merge_counts counts = m->counts_before, now;
+    if (union_is_open(&m->names)) {
+        now = merge_counts(m->names.merge);
+        add_counts(&counts, &now);
+    }
+    return counts;
+}
+
+/* What it knows may not be so: it begins again with the newest head. */
+static void begin_again(struct merger *m)
+{
+    m->counts_before = counts_of(m);
+    union_close(&m->names);
+    m->prefix.head = (struct head){0};
+}
+
+void merger_free(struct merger *m)
+{
+    if (!m)
+        return;
+    merger_stop(m);
+    if (m->is_started)
+        (void)pthread_join(m->thread, NULL);
+    if (m->is_merger)
+        lease_give_back(&m->prefix);
+    union_close(&m->names);
+    union_gc_done(&m->gc);
+    stays_done(&m->stays);
+    prefix_done(&m->prefix);
+    merger_status_done(&m->status);
+    event_done(&m->event);
+    mutex_done(&m->lock);
+    explicit_bzero(&m->local.sb.key, sizeof m->local.sb.key);
+    free(m->path);
+    free(m);
+}
+
+/* --- the lease -------------------------------------------------------------------------------- */
+
+static bool is_ours(const struct merger *m, const struct lease_seen *seen)
+{
+    return memcmp(seen->lease.store, m->local.sb.store, sizeof seen->lease.store) == 0;
+}
+
+/* 1: another holds it, and lives. */
+static int look_at_lease(struct merger *m)
+{
+    struct lease_seen seen;
+    int64_t now;
+    TRY(lease_look(&m->prefix, &seen));
+    if (!seen.exists || is_ours(m, &seen))
+        return 0;
+    TRY(m->prefix.tier->ops->now(m->prefix.tier, &now));
+    if (now - seen.modified > m->options.remote->lease_ns)
+        return 0;
+    (void)snprintf(m->lease_holder, sizeof m->lease_holder, "%s", seen.lease.holder);
+    return 1;
+}
+
+/* It is renewed a few times before it runs out. So two who take it at once are one soon; until then
+ * heads keep them apart. */
+static int hold_lease(struct merger *m)
+{
+    int64_t now = clock_monotonic_ns();
+    if (now < m->lease_at)
+        return 0;
+    int r = look_at_lease(m);
+    if (r == 0)
+        r = lease_renew(&m->prefix);
+    if (r < 0)
+        return r;
+    if (r == 0 && !m->is_merger)
+        log_info("nodes: this node merges what the nodes of %s write", m->prefix.name);
+    if (r == 1 && m->is_merger)
+        log_info("nodes: %s merges now what the nodes of %s write", m->lease_holder,
+                 m->prefix.name);
+    if ((r == 0) != m->is_merger)
+        begin_again(m);
+    m->is_merger = r == 0;
+    if (m->is_merger)
+        m->lease_holder[0] = '\0';
+    m->lease_at = now + m->options.remote->lease_ns / 4;
+    return 0;
+}
+
+/* --- the union -------------------------------------------------------------------------------- */
+
+/* For its status alone. */
+static int watch_union(struct merger *m)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    int r = heads_newest(&m->prefix, m->prefix.head.number, head);
+    if (r == 0)
+        m->prefix.head = *head;
+    return r == -ENOENT ? 0 : r;
+}
+
+/* The names are those of the newest head, whoever made that. */
+static int meet_union(struct merger *m)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    int r = heads_newest(&m->prefix, m->prefix.head.number, head);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (r == 0) {
+        if (union_is_open(&m->names) && m->prefix.head.number > 0)
+            log_info("nodes: head %llu is of another merger: going on from it",
+                     (unsigned long long)head->number);
+        begin_again(m);
+        m->prefix.head = *head;
+    }
+    if (union_is_open(&m->names))
+        return 0;
+    if (m->prefix.head.number > 0 && !head_has_nodes(&m->prefix.head))
+        return -EUCLEAN;
+    stays_begin(&m->stays, &m->prefix.head);
+    m->published_at = clock_monotonic_ns();
+    return union_open(&m->names);
+}
+
+/* Has anything happened up to the round that a reader would see? */
+static bool has_news(const struct merger *m, uint64_t round)
+{
+    for (size_t i = 0; i < m->stays.list.count; i++) {
+        const struct stay *stay = &m->stays.list.at[i];
+        size_t count = stay_feeds_up_to(stay, round);
+        if (count > 0 && !stay->has_row)
+            return true;
+        for (size_t k = 0; k < count; k++)
+            if (stay->feeds.at[k].record_count > 0 || stay->feeds.at[k].flags & FEED_LEAVES)
+                return true;
+    }
+    return false;
+}
+
+static int make_head(struct merger *m, uint64_t round)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    *head = m->prefix.head;
+    head->cut = round;
+    head->time = (int64_t)round * m->options.round_ns;
+    int r = union_apply(&m->names, &m->stays, round);
+    if (r == 0)
+        r = stays_fill_head(&m->stays, round, head);
+    if (r == -E2BIG)
+        log_error("nodes: more than %u nodes write %s, or did, and have content there: the union "
+                  "of all goes no further",
+                  HEAD_WRITERS_MAX, m->prefix.name);
+    return r < 0 ? r : union_publish(&m->names, head);
+}
+
+/* After an error it may be done in part, or done and not answered. */
+static int publish_round(struct merger *m, uint64_t round)
+{
+    int r = make_head(m, round);
+    if (r < 0) {
+        begin_again(m);
+        return r == -ESTALE ? -EAGAIN : r;
+    }
+    stays_merged(&m->stays, &m->prefix.head);
+    m->published_at = clock_monotonic_ns();
+    return 0;
+}
+
+/* The time comes before both lists: who joins after these numbers nothing before it. */
+static int merge_news(struct merger *m, int64_t now)
+{
+    int64_t mono = clock_monotonic_ns(), until = now - m->options.clock_error_ns;
+    uint64_t newest = until > 0 ? (uint64_t)(until / m->options.round_ns) : 0;
+    uint64_t cut = m->prefix.head.cut;
+    TRY(stays_look(&m->stays, &m->prefix.head));
+    TRY(stays_judge(&m->stays, mono));
+    uint64_t round = stays_round(&m->stays, min_u64(newest, ROUND_MAX - 1), cut);
+    if (round == 0 || (!has_news(m, round) && mono - m->published_at < QUIET_NS))
+        return 0;
+    return publish_round(m, round);
+}
+
+/* A copy that could not be put, or a place in which a run was missing or damaged. */
+static int keep_runs(struct merger *m)
+{
+    static const uint64_t none[RUN_PLACES];
+    int64_t now = clock_monotonic_ns();
+    if (now < m->keep_at || !atomic_exchange(&m->prefix.runs.are_due, false))
+        return 0;
+    int r = runs_keep(&m->prefix, none);
+    if (r < 0) {
+        atomic_store(&m->prefix.runs.are_due, true);
+        m->keep_at = now + KEEP_RETRY_NS;
+    }
+    return r;
+}
+
+static int turn_as_merger(struct merger *m, int64_t now)
+{
+    int r = meet_union(m);
+    if (r == 0)
+        r = merge_news(m, now);
+    if (r == 0)
+        r = keep_runs(m);
+    if (r == 0)
+        r = union_gc_tick(&m->gc, &m->stays, clock_monotonic_ns());
+    return r == -EAGAIN || r == -ESTALE ? 0 : r; /* the next turn looks again */
+}
+
+/* --- what is told of it ----------------------------------------------------------------------- */
+
+static struct merger_stay describe_stay(const struct stay *stay, uint64_t newest, uint64_t cut)
+{
+    struct merger_stay ret = {.epoch = stay->epoch,
+                              .node = stay->node,
+                              .round = stay_round(stay, newest, cut),
+                              .age_ns = stay->age_ns,
+                              .has_left = stay_has_left(stay),
+                              .is_silent = stay->is_silent};
+    if (stay->has_row)
+        ret.round = max_u64(ret.round, cut);
+    memcpy(ret.holder, stay->holder, sizeof ret.holder);
+    (void)snprintf(ret.why, sizeof ret.why, "%s", stay->why ? stay->why : "");
+    return ret;
+}
+
+static void describe_stays(const struct merger *m, uint64_t newest, struct merger_status *ret)
+{
+    uint64_t least = newest;
+    ret->stay_count = m->stays.list.count;
+    ret->stays = xcalloc(ret->stay_count + 1, sizeof *ret->stays);
+    for (size_t i = 0; i < ret->stay_count; i++) {
+        ret->stays[i] = describe_stay(&m->stays.list.at[i], newest, ret->round);
+        if (ret->stays[i].round < least)
+            ret->held_back_by = ret->stays[i].epoch;
+        least = min_u64(least, ret->stays[i].round);
+    }
+}
+
+static void note_status(struct merger *m, int64_t now, int error)
+{
+    struct merger_status status = {.is_merger = m->is_merger,
+                                   .head = m->prefix.head.number,
+                                   .round = m->prefix.head.cut,
+                                   .error = error,
+                                   .counts = counts_of(m)};
+    memcpy(status.holder, m->lease_holder, sizeof status.holder);
+    if (status.head > 0)
+        status.age_ns = now - (int64_t)status.round * m->options.round_ns;
+    if (m->is_merger)
+        describe_stays(m, (uint64_t)(now / m->options.round_ns), &status);
+    LOCK_SCOPE(&m->lock);
+    merger_status_done(&m->status);
+    m->status = status;
+}
+
+void merger_status(struct merger *m, struct merger_status *ret)
+{
+    LOCK_SCOPE(&m->lock);
+    *ret = m->status;
+    ret->stays = xcalloc(ret->stay_count + 1, sizeof *ret->stays);
+    for (size_t i = 0; i < ret->stay_count; i++)
+        ret->stays[i] = m->status.stays[i];
+}
+
+void merger_status_done(struct merger_status *status)
+{
+    free(status->stays);
+    status->stays = NULL;
+    status->stay_count = 0;
+}
+
+/* --- turns ------------------------------------------------------------------------------------ */
+
+int merger_turn(struct merger *m, int64_t now)
+{
+    bool looks = clock_monotonic_ns() >= m->lease_at;
+    int r = hold_lease(m);
+    if (r == 0 && m->is_merger)
+        r = turn_as_merger(m, now);
+    else if (r == 0 && looks)
+        r = watch_union(m);
+    note_status(m, now, r);
+    return r;
+}
+
+static void *run_turns(void *arg)
+{
+    struct merger *m = arg;
+    int last = 0;
+    do {
+        cause_clear();
+        int r = merger_turn(m, clock_realtime_ns());
+        if (r < 0 && r != last && r != -ECANCELED)
+            log_warn("nodes: merging what the nodes of %s write fails (%s); retrying",
+                     m->prefix.name, strerror(-r));
+        last = r;
+    } while (pause_for(m, TURN_NS / MS_NS));
+    return NULL;
+}
+
+int merger_start(struct merger *m)
+{
+    int r = thread_start(&m->thread, "cairn-merger", run_turns, m);
+    m->is_started = r == 0;
+    return r;
+}
+
+void merger_stop(struct merger *m)
+{
+    atomic_store(&m->stops, true);
+    event_signal(&m->event);
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Who writes the prefix, and what they told: the stays of nodes, each from joining to leaving, with
+ * the feeds that the union does not have yet.
+ *
+ * A round is *determined* by a stay whose feeds say which of its operations was the newest at it.
+ * The union may stand at a round that all stays determine, and at no other. So one that does not
+ * tell, or whose feed cannot be believed, holds the union back: it is named, nothing else is done.
+ *
+ * The list of writers is made before that of feeds, and the time before both: whoever joins later
+ * numbers nothing before that time. One thread. */
+#pragma once
+
+#include "nodes/told.h"
+
+DEFINE_VECTOR(told_feeds, struct told);
+
+struct stay {
+    uint64_t epoch;
+    uint32_t node;
+    char holder[HOLDER_MAX];
+    int64_t heard_of; /* by the medium's clock: when it joined, or put its newest feed */
+    bool has_row;     /* of the newest head */
+    struct head_writer row;
+    bool has_totals;
+    struct told_totals totals; /* of the row's feed */
+    struct told_feeds feeds;   /* behind the row, each follows the one before */
+    uint64_t doubted;          /* round of a feed that did not follow, when it was read once */
+    uint64_t refused;          /* round of a feed that is not counted; 0: none */
+    int64_t again_at;          /* monotonic: when it is read again */
+    const char *why;           /* it is not counted; NULL: it was not read, or is fine */
+    int64_t age_ns;            /* when it was judged last */
+    bool is_silent;
+    bool is_unknown; /* its entry is damaged, so it may be any stay: it stands for that */
+};
+DEFINE_VECTOR(stay_list, struct stay);
+
+/* An object of writers/. What it says stays the same as long as it lives. */
+struct entry_seen {
+    uint64_t number;
+    uint64_t epoch; /* of the stay; 0: it cannot be read */
+    uint32_t node;
+    char holder[HOLDER_MAX];
+    int64_t modified;
+    int64_t again_at; /* monotonic: when it is read again */
+    bool is_there;
+};
+
+struct stays {
+    struct prefix *prefix;
+    int64_t lease_ns;
+    struct stay_list list; /* by epoch; not those that a later stay of their node has replaced */
+    VECTOR(struct entry_seen) entries; /* by number */
+    size_t bytes, bytes_max;           /* of feeds that are kept */
+    int64_t judge_at;                  /* monotonic */
+};
+
+void stays_init(struct stays *stays, struct prefix *prefix, int64_t lease_ns);
+void stays_done(struct stays *stays);
+
+/* Only the rows of the head are known, and no feed. */
+void stays_begin(struct stays *stays, const struct head *head);
+/* Lists writers, then feeds, and reads what is new. -EAGAIN: they changed meanwhile. */
+CAIRN_MUST_CHECK int stays_look(struct stays *stays, const struct head *head);
+/* Says who fell silent, and who is heard again. */
+CAIRN_MUST_CHECK int stays_judge(struct stays *stays, int64_t now_monotonic);
+
+/* The newest round that the stay determines, up to `round`, behind `cut`; 0: none. */
+uint64_t stay_round(const struct stay *stay, uint64_t round, uint64_t cut);
+/* The same of all stays together. */
+uint64_t stays_round(const struct stays *stays, uint64_t round, uint64_t cut);
+/* How many feeds of the stay belong to a round that all determine. */
+size_t stay_feeds_up_to(const struct stay *stay, uint64_t round);
+static inline bool stay_has_left(const struct stay *stay)
+{
+    return (stay->has_row && stay->row.state == HEAD_WRITER_ENDED) ||
+           (stay->feeds.count > 0 && stay->feeds.at[stay->feeds.count - 1].flags & FEED_LEAVES);
+}
+
+/* Writes the rows of a head for that round, and its sums and largest numbers. -E2BIG: they are too
+ * many. -EAGAIN: a feed of the rows cannot be read now. */
+CAIRN_MUST_CHECK int stays_fill_head(struct stays *stays, uint64_t round, struct head *head);
+/* The head was created: what it has need not be kept. */
+void stays_merged(struct stays *stays, const struct head *head);

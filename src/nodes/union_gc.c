@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nodes/union_gc.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "prefix/heads.h"
+#include "prefix/runs.h"
+
+#define MARGIN_NS_MAX (60ll * SECOND_NS)
+#define INTERVAL_NS_MAX (600ll * SECOND_NS)
+#define BATCH 500u
+#define WATCHED_MAX 1000000u
+
+/* In the order in which they go: what names others before these, a copy before the run. */
+enum kind { HEAD, COPY, RUN, FEED, KINDS };
+static const char *const directories[KINDS] = {"heads", "copies", "runs", "feeds"};
+static const char *const reasons[KINDS] = {"a later head is there", "no head names it",
+                                           "no head names it", "its operations are merged"};
+
+struct unneeded {
+    uint64_t kind, number, epoch; /* epoch: of a feed */
+    int64_t since;                /* monotonic: when it was seen first */
+    uint64_t length;
+};
+DEFINE_VECTOR(unneeded_list, struct unneeded);
+
+struct gc_pass {
+    struct union_gc *gc;
+    const struct stays *stays;
+    int64_t now;
+    enum kind kind;
+    struct unneeded_list found;
+};
+
+void union_gc_init(struct union_gc *gc, struct prefix *prefix, int64_t grace_ns)
+{
+    *gc = (struct union_gc){.prefix = prefix, .grace_ns = grace_ns};
+}
+
+void union_gc_done(struct union_gc *gc)
+{
+    free(gc->watched);
+    gc->watched = NULL;
+    gc->watched_count = 0;
+}
+
+static int compare_unneeded(const void *a, const void *b)
+{
+    const struct unneeded *x = a, *y = b;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
+    if (x->number != y->number)
+        return x->number < y->number ? -1 : 1;
+    return (x->epoch > y->epoch) - (x->epoch < y->epoch);
+}
+
+/* --- what is there ---------------------------------------------------------------------------- */
+
+static const struct head_writer *row_of(const struct head *head, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        if (head->writers[i].epoch == epoch)
+            return &head->writers[i];
+    return NULL;
+}
+
+/* A stay without a row that its node came back from has none again. */
+static bool was_replaced(const struct gc_pass *pass, uint64_t epoch)
+{
+    const struct head *head = &pass->gc->prefix->head;
+    for (size_t i = 0; i < pass->stays->entries.count; i++) {
+        const struct entry_seen *entry = &pass->stays->entries.at[i];
+        for (uint32_t k = 0; k < head->writer_count && entry->epoch == epoch; k++)
+            if (head->writers[k].node == entry->node && head->writers[k].epoch > epoch)
+                return true;
+    }
+    return false;
+}
+
+static bool feed_is_unneeded(const struct gc_pass *pass, uint64_t round, uint64_t epoch)
+{
+    const struct head_writer *row = row_of(&pass->gc->prefix->head, epoch);
+    return row ? round < row->feed_round : was_replaced(pass, epoch);
+}
+
+/* False: it is needed, or nothing that the union knows. */
+static bool is_unneeded(const struct gc_pass *pass, const char *name, struct unneeded *ret)
+{
+    const struct head *head = &pass->gc->prefix->head;
+    if (pass->kind == FEED)
+        return feed_numbers(name, &ret->number, &ret->epoch) &&
+               feed_is_unneeded(pass, ret->number, ret->epoch);
+    if (!object_number(name, directories[pass->kind], &ret->number))
+        return false;
+    return pass->kind == HEAD ? ret->number < head->number : !head_names_run(head, ret->number);
+}
+
+static int note_object(const struct tier_object *object, void *arg)
+{
+    struct gc_pass *pass = arg;
+    struct unneeded found = {.kind = pass->kind, .since = pass->now, .length = object->len};
+    if (pass->found.count < WATCHED_MAX && is_unneeded(pass, object->name, &found))
+        vector_add(&pass->found, found);
+    return 0;
+}
+
+/* What was seen unneeded before is so since then. */
+static void carry_over(struct gc_pass *pass)
+{
+    struct union_gc *gc = pass->gc;
+    for (size_t i = 0; i < pass->found.count; i++) {
+        const struct unneeded *known =
+            vector_search_bytes(&pass->found.at[i], gc->watched, gc->watched_count,
+                                sizeof *gc->watched, compare_unneeded);
+        if (known)
+            pass->found.at[i].since = known->since;
+    }
+    free(gc->watched);
+    gc->watched = pass->found.at;
+    gc->watched_count = pass->found.count;
+    pass->found = (struct unneeded_list){0};
+}
+
+static int look(struct gc_pass *pass)
+{
+    struct tier *tier = pass->gc->prefix->tier;
+    int r = 0;
+    for (pass->kind = 0; pass->kind < KINDS && r == 0; pass->kind++)
+        r = tier->ops->list(tier, directories[pass->kind], NULL, note_object, pass);
+    if (r == 0) {
+        vector_sort(&pass->found, compare_unneeded);
+        carry_over(pass);
+    }
+    vector_free(&pass->found);
+    return r;
+}
+
+/* --- deleting --------------------------------------------------------------------------------- */
+
+/* A merger that was paused may have been followed by others: then it deletes nothing. */
+static int check_newest(struct prefix *prefix)
+{
+    uint64_t newest;
+    TRY(heads_newest_number(prefix, prefix->head.number - 1, &newest));
+    return newest == prefix->head.number ? 0 : -ESTALE;
+}
+
+static void name_of(const struct unneeded *item, char buf[FEED_NAME_LEN])
+{
+    _Static_assert(FEED_NAME_LEN >= OBJECT_NAME_LEN, "room for each name");
+    if (item->kind == FEED)
+        feed_name(item->number, item->epoch, buf);
+    else
+        object_name(directories[item->kind], item->number, buf);
+}
+
+static int remove_all(struct tier *tier, const char *const *names, size_t count)
+{
+    int r = 0;
+    if (tier->ops->remove_many)
+        return tier->ops->remove_many(tier, names, count);
+    for (size_t i = 0; i < count && r == 0; i++)
+        r = tier->ops->remove(tier, names[i]);
+    return r;
+}
+
+static int remove_batch(struct prefix *prefix, const struct unneeded *items, size_t count)
+{
+    char names[BATCH][FEED_NAME_LEN];
+    const char *list[BATCH];
+    uint64_t bytes = 0;
+    check(count > 0 && count <= BATCH);
+    for (size_t i = 0; i < count; i++) {
+        name_of(&items[i], names[i]);
+        list[i] = names[i];
+        bytes += items[i].length;
+    }
+    TRY(prefix->tier->ops->sync(prefix->tier)); /* what named them is gone for good */
+    TRY(check_newest(prefix));
+    TRY(remove_all(prefix->tier, list, count));
+    log_info("gc: deleted %zu objects from %s to %s, %llu bytes, in %s: %s, for longer than the "
+             "grace",
+             count, names[0], names[count - 1], (unsigned long long)bytes, prefix->name,
+             reasons[items[0].kind]);
+    return 0;
+}
+
+static bool is_due(const struct gc_pass *pass, const struct unneeded *item)
+{
+    int64_t grace = pass->gc->grace_ns;
+    int64_t margin = item->kind == HEAD ? 0 : (int64_t)min_u64(MARGIN_NS_MAX, (uint64_t)grace);
+    return pass->now - item->since > grace + margin;
+}
+
+/* Those that go are forgotten by the next pass, which does not find them. */
+static int remove_due(struct gc_pass *pass)
+{
+    struct union_gc *gc = pass->gc;
+    struct unneeded_list batch = {0};
+    int r = 0;
+    for (size_t i = 0; i < gc->watched_count && r == 0; i++) {
+        const struct unneeded *item = &gc->watched[i];
+        bool ends = batch.count == BATCH || (batch.count > 0 && batch.at[0].kind != item->kind);
+        if (ends) {
+            r = remove_batch(gc->prefix, batch.at, batch.count);
+            batch.count = 0;
+        }
+        if (is_due(pass, item))
+            vector_add(&batch, *item);
+    }
+    if (r == 0 && batch.count > 0)
+        r = remove_batch(gc->prefix, batch.at, batch.count);
+    vector_free(&batch);
+    return r;
+}
+
+int union_gc_tick(struct union_gc *gc, const struct stays *stays, int64_t now_monotonic)
+{
+    struct gc_pass pass = {.gc = gc, .stays = stays, .now = now_monotonic};
+    if (now_monotonic < gc->due_at || gc->prefix->head.number == 0)
+        return 0;
+    gc->due_at = now_monotonic + (int64_t)min_u64(INTERVAL_NS_MAX, (uint64_t)gc->grace_ns / 4);
+    TRY(look(&pass));
+    return remove_due(&pass);
+}

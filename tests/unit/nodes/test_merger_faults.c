@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Mergers that end, or follow each other, and objects that are damaged or forged. Each head is
+ * checked all the same (teardown). */
+#include "../expect.h"
+#include "../shell.h"
+#include "../spoil.h"
+#include "format/feed.h"
+#include "world.h"
+
+#define LEASE_NS (60ll * 1000000000)
+#define SHORT_NS (1000ll * 1000000)
+#define GRACE_NS (3600ll * 1000000000)
+#define EPOCH(i) w.nodes[i].peer.node.epoch /* of its stay */
+
+static struct world w;
+static struct merger *merger, *other;
+static struct seeded seeded;
+
+static void setup(void)
+{
+    world_open(&w);
+    seeded.state = test_number("CAIRN_TESTS_SEED", 1);
+    other = NULL;
+    merger = world_merger(&w, 1, LEASE_NS, GRACE_NS);
+    world_join(&w, 0);
+    world_join(&w, 1);
+}
+
+static void teardown(void)
+{
+    merger_free(merger);
+    merger_free(other);
+    world_check(&w);
+    world_close(&w);
+}
+
+TestSuite(merger_faults, .init = setup, .fini = teardown);
+
+static void begin_with(int64_t lease_ns, int64_t grace_ns)
+{
+    merger_free(merger);
+    merger = world_merger(&w, 1, lease_ns, grace_ns);
+}
+
+static void next_round(void)
+{
+    world_work(&w, &seeded, 60);
+    world_tick(&w);
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        if (w.nodes[i].is_there && !w.nodes[i].has_left)
+            world_tell(&w, i, w.round);
+}
+
+static void pass(struct merger *m)
+{
+    next_round();
+    world_turn(&w, m);
+}
+
+static struct merger_status status_of(struct merger *m)
+{
+    struct merger_status status;
+    merger_status(m, &status);
+    merger_status_done(&status);
+    return status;
+}
+
+static void expect_why(uint64_t epoch, const char *why)
+{
+    struct merger_status status;
+    bool is_found = false;
+    merger_status(merger, &status);
+    for (size_t i = 0; i < status.stay_count; i++)
+        if (status.stays[i].epoch == epoch) {
+            expect_str(status.stays[i].why, why);
+            cr_assert(status.stays[i].is_silent || *why == '\0');
+            is_found = true;
+        }
+    cr_assert(is_found);
+    merger_status_done(&status);
+}
+
+static void sleep_ns(int64_t ns)
+{
+    (void)usleep((useconds_t)(ns / 1000));
+}
+
+static void expect_head(uint64_t number)
+{
+    assert_u64(world_newest_head(&w), number);
+}
+
+/* --- one after the other ---------------------------------------------------------------------- */
+
+Test(merger_faults, another_takes_over)
+{
+    begin_with(SHORT_NS, GRACE_NS);
+    other = world_merger(&w, 2, SHORT_NS, GRACE_NS);
+    pass(merger);
+    pass(merger);
+    world_turn(&w, other);
+    cr_assert_not(status_of(other).is_merger);
+    assert_u64(status_of(other).head, 2);
+    assert_str(status_of(other).holder, "merger");
+    sleep_ns(2 * SHORT_NS);
+    pass(other);
+    cr_assert(status_of(other).is_merger);
+    expect_head(3);
+    pass(merger);
+    cr_assert_not(status_of(merger).is_merger);
+    expect_head(3);
+    world_turn(&w, other);
+    expect_head(4);
+    merger_free(other);
+    other = NULL;
+    sleep_ns(SHORT_NS);
+    pass(merger);
+    cr_assert(status_of(merger).is_merger);
+    expect_head(5);
+    assert_u64(status_of(merger).round, w.round);
+}
+
+/* Each takes itself for the merger. */
+Test(merger_faults, two_at_once)
+{
+    pass(merger);
+    shell("rm %s/lease/holder", w.path);
+    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
+    for (unsigned i = 0; i < 6; i++) {
+        pass(i % 2 ? merger : other);
+        cr_assert(status_of(merger).is_merger && status_of(other).is_merger);
+    }
+    expect_head(7);
+}
+
+static void turn_other(void *arg)
+{
+    world_turn(&w, arg);
+}
+
+/* The other creates the head under the number that this one is about to create. */
+Test(merger_faults, a_head_of_another_in_its_place)
+{
+    pass(merger);
+    shell("rm %s/lease/holder", w.path);
+    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
+    world_turn(&w, other);
+    odd.before_head = turn_other;
+    odd.arg = other;
+    pass(merger);
+    expect_head(2);
+    pass(merger);
+    expect_head(3);
+    assert_u64(status_of(merger).head, 3);
+    assert_u64(status_of(merger).round, w.round);
+}
+
+/* The answer says nothing of what happened, or that it may be repeated. */
+Test(merger_faults, lost_answers)
+{
+    pass(merger);
+    odd.lost_answer = -EACCES;
+    pass(merger);
+    expect_head(2);
+    odd.lost_answer = -ETIMEDOUT;
+    next_round();
+    assert_i64(merger_turn(merger, world_now(&w)), -ETIMEDOUT);
+    expect_head(3);
+    pass(merger);
+    expect_head(4);
+    assert_u64(status_of(merger).round, w.round);
+}
+
+/* Its run is there, and no head: the next one of its store makes both anew. */
+Test(merger_faults, ended_between_run_and_head)
+{
+    pass(merger);
+    odd.fails_heads = true;
+    next_round();
+    assert_i64(merger_turn(merger, world_now(&w)), -EACCES);
+    expect_head(1);
+    assert_i64(status_of(merger).error, -EACCES);
+    odd.fails_heads = false;
+    begin_with(LEASE_NS, GRACE_NS);
+    pass(merger);
+    expect_head(2);
+    assert_u64(world_count(&w, "runs"), world_count(&w, "copies"));
+}
+
+/* Whatever a predecessor left in STORE/union. */
+Test(merger_faults, leftovers_in_its_directory)
+{
+    pass(merger);
+    merger_free(merger);
+    shell("cd %s/union-1 && for f in view/* runs/*; do echo damaged > $f; done && mkdir view/d",
+          w.path);
+    merger = world_merger(&w, 1, LEASE_NS, GRACE_NS);
+    pass(merger);
+    expect_head(2);
+    assert_u64(status_of(merger).error, 0);
+}
+
+/* --- damage ----------------------------------------------------------------------------------- */
+
+static char *feed_path(unsigned node)
+{
+    return world_path(&w, "feeds/%016llx-%016llx", (unsigned long long)w.round,
+                      (unsigned long long)EPOCH(node));
+}
+
+/* The union stands until the feed is whole again. */
+Test(merger_faults, a_damaged_feed)
+{
+    begin_with(SHORT_NS, GRACE_NS);
+    pass(merger);
+    next_round();
+    _cleanup_free_ char *path = feed_path(1);
+    spoil_file(path, 300, 1, 1);
+    sleep_ns(SHORT_NS / 4);
+    world_turn(&w, merger);
+    expect_why(EPOCH(1), "it is damaged, or says what cannot be");
+    expect_why(EPOCH(0), "");
+    pass(merger);
+    expect_head(1);
+    spoil_file(path, 300, 1, 1);
+    sleep_ns(2 * SHORT_NS);
+    world_turn(&w, merger);
+    expect_head(2);
+    assert_u64(status_of(merger).round, w.round);
+}
+
+static void make_foreign(struct feed *feed)
+{
+    feed->history[0] ^= 1;
+}
+
+static void skip_operations(struct feed *feed)
+{
+    struct record rec;
+    size_t at = 0;
+    cr_assert(feed_next(feed, &at, &rec));
+    feed->from = rec.seq;
+    feed->records += at;
+    feed->records_len -= at;
+    feed->record_count--;
+}
+
+static void forget_the_one_before(struct feed *feed)
+{
+    feed->previous[0] ^= 1;
+}
+
+static void claim_another_node(struct feed *feed)
+{
+    feed->node--;
+}
+
+static void hide_inodes(struct feed *feed)
+{
+    feed->max_ino = 1;
+}
+
+static void claim_last_epoch(struct feed *feed)
+{
+    feed->max_id = ~0ull;
+}
+
+static void be_of_a_later_generation(struct feed *feed)
+{
+    feed->generation = 1;
+}
+
+Test(merger_faults, forged_feeds)
+{
+    static const char cannot_be[] = "it is damaged, or says what cannot be";
+    static const struct {
+        void (*forge)(struct feed *feed);
+        const char *why;
+    } cases[] = {{make_foreign, cannot_be},
+                 {skip_operations, "it lacks operations"},
+                 {forget_the_one_before, "it follows another feed than the one before it"},
+                 {claim_another_node, "it is of another node"},
+                 {hide_inodes, cannot_be},
+                 {claim_last_epoch, cannot_be},
+                 {be_of_a_later_generation, cannot_be}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (i > 0) {
+            teardown();
+            setup();
+        }
+        begin_with(SHORT_NS, GRACE_NS);
+        pass(merger);
+        pass(merger);
+        world_work(&w, &seeded, 200);
+        w.nodes[1].forge = cases[i].forge;
+        for (unsigned k = 0; k < 3; k++) {
+            pass(merger);
+            sleep_ns(SHORT_NS / 4);
+        }
+        expect_why(EPOCH(1), cases[i].why);
+        expect_head(2);
+    }
+}
+
+/* It may be that of any node. */
+Test(merger_faults, a_damaged_entry_of_a_writer)
+{
+    begin_with(SHORT_NS, GRACE_NS);
+    pass(merger);
+    world_join(&w, 2);
+    _cleanup_free_ char *path = world_path(&w, "writers/%016llx", (unsigned long long)EPOCH(2));
+    spoil_file(path, 40, 1, 1);
+    pass(merger);
+    sleep_ns(SHORT_NS / 4);
+    pass(merger);
+    expect_head(1);
+    expect_why(EPOCH(2), "its entry in writers/ is damaged");
+    spoil_file(path, 40, 1, 1);
+    sleep_ns(SHORT_NS);
+    pass(merger);
+    expect_head(2);
+    sleep_ns(SHORT_NS / 4);
+    world_turn(&w, merger);
+    expect_why(EPOCH(2), "");
+}
+
+/* It never told anything, and somebody removed it. */
+Test(merger_faults, an_entry_of_a_writer_that_is_gone)
+{
+    pass(merger);
+    world_join(&w, 2);
+    world_tick(&w);
+    world_tell(&w, 0, w.round);
+    world_tell(&w, 1, w.round);
+    world_turn(&w, merger);
+    shell("rm %s/writers/%016llx", w.path, (unsigned long long)EPOCH(2));
+    fixture_close(&w.nodes[2].peer.own);
+    w.nodes[2].is_there = false;
+    pass(merger);
+    expect_head(2);
+}
+
+/* A merger that begins takes a run from where it is whole. */
+Test(merger_faults, damaged_runs)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    pass(merger);
+    pass(merger);
+    shell("cd %s/runs && for f in *; do echo damaged > $f; done", w.path);
+    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
+    shell("rm %s/lease/holder", w.path);
+    pass(other);
+    expect_head(3);
+    world_read_head(&w, 3, head);
+    for (uint32_t i = 0; i < head->run_count; i++)
+        shell("cmp %1$s/runs/%2$016llx %1$s/copies/%2$016llx", w.path,
+              (unsigned long long)head->runs[i].id);
+    merger_free(other);
+    shell("rm %1$s/runs/* %1$s/copies/*", w.path);
+    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
+    shell("rm -r %s/union-2/runs", w.path);
+    next_round();
+    assert_i64(merger_turn(other, world_now(&w)), -ENOENT);
+    expect_head(3);
+    w.checked = 3; /* nobody can read them */
+}
+
+/* Its own files, under it. */
+Test(merger_faults, damaged_local_runs)
+{
+    pass(merger);
+    for (unsigned i = 0; i < 8; i++) {
+        shell("cd %s/union-1/runs && for f in *; do echo damaged > $f; done", w.path);
+        next_round();
+        (void)!merger_turn(merger, world_now(&w));
+        world_turn(&w, merger);
+    }
+    assert_u64(status_of(merger).round, w.round);
+}
+
+Test(merger_faults, a_damaged_head)
+{
+    pass(merger);
+    pass(merger);
+    shell("rm %s/lease/holder", w.path);
+    _cleanup_free_ char *path = world_path(&w, "heads/%016llx", 2ull);
+    spoil_file(path, 120, 1, 1);
+    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
+    next_round();
+    assert_i64(merger_turn(other, world_now(&w)), -EBADMSG);
+    expect_head(2);
+    spoil_file(path, 120, 1, 1);
+    world_turn(&w, other);
+    expect_head(3);
+}
+
+/* Its node's content is named by it: the union goes on. */
+Test(merger_faults, a_feed_of_a_row_that_is_lost)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    pass(merger);
+    world_work(&w, &seeded, 40);
+    world_leave(&w, 1);
+    pass(merger);
+    shell("rm %s/feeds/%016llx-* %s/lease/holder", w.path, (unsigned long long)ROUND_MAX, w.path);
+    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
+    pass(other);
+    world_read_head(&w, 3, head);
+    assert_u64(head->writer_count, 2);
+    assert_u64(head->packs, 1);
+    world_check_but_totals(&w);
+}
+
+/* --- gc --------------------------------------------------------------------------------------- */
+
+static void expect_named_objects(void)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    world_read_head(&w, world_newest_head(&w), head);
+    for (uint32_t i = 0; i < head->run_count; i++)
+        for (unsigned place = 0; place < RUN_PLACES; place++) {
+            char object[OBJECT_NAME_LEN];
+            object_name(run_directories[place], head->runs[i].id, object);
+            cr_assert(world_has(&w, object));
+        }
+    for (uint32_t i = 0; i < head->writer_count; i++) {
+        char object[FEED_NAME_LEN];
+        feed_name(head->writers[i].feed_round, head->writers[i].epoch, object);
+        cr_assert(world_has(&w, object), "%s", object);
+    }
+    assert_u64(world_count(&w, "runs"), head->run_count);
+    assert_u64(world_count(&w, "copies"), head->run_count);
+    assert_u64(world_count(&w, "feeds"), head->writer_count);
+    assert_u64(world_count(&w, "heads"), 1);
+}
+
+/* A clock of the medium that is wrong by a day changes nothing. What no head ever named goes, too.
+ */
+Test(merger_faults, gc)
+{
+    const int64_t grace = 600ll * 1000000;
+    for (unsigned i = 0; i < 12; i++)
+        pass(merger);
+    world_work(&w, &seeded, 20);
+    world_leave(&w, 1);
+    pass(merger);
+    world_join(&w, 1);
+    pass(merger);
+    shell("cp %1$s/runs/$(ls %1$s/runs | head -1) %1$s/runs/0000000000123456", w.path);
+    shell("cp %1$s/feeds/$(ls %1$s/feeds | head -1) %1$s/feeds/%2$016llx-%3$016llx", w.path,
+          (unsigned long long)FIRST_ROUND, 12345ull);
+    world_check(&w);
+    uint64_t heads = world_newest_head(&w);
+    odd.ahead = 86400ll * 1000000000;
+    begin_with(LEASE_NS, GRACE_NS);
+    world_turn(&w, merger);
+    assert_u64(world_count(&w, "heads"), heads);
+    odd.ahead = 0;
+    begin_with(LEASE_NS, grace);
+    world_turn(&w, merger);
+    for (unsigned i = 0; i < 10; i++) {
+        sleep_ns(grace / 4);
+        world_turn(&w, merger);
+    }
+    cr_assert(world_has(&w, "feeds/00000000000003e8-0000000000003039"));
+    shell("rm %s/feeds/00000000000003e8-*", w.path);
+    expect_named_objects();
+    pass(merger);
+    other = world_merger(&w, 2, LEASE_NS, grace);
+    shell("rm %s/lease/holder", w.path);
+    pass(other);
+}
+
+/* A merger that was paused while another went on knows what it saw, not what is. */
+Test(merger_faults, gc_of_a_merger_that_was_replaced)
+{
+    const int64_t grace = 400ll * 1000000;
+    begin_with(LEASE_NS, grace);
+    for (unsigned i = 0; i < 4; i++)
+        pass(merger);
+    sleep_ns(grace / 4);
+    world_turn(&w, merger);
+    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
+    shell("rm %s/lease/holder", w.path);
+    sleep_ns(3 * grace);
+    next_round();
+    odd.before_sync = turn_other; /* between its look at the heads and its deleting */
+    odd.arg = other;
+    size_t feeds = world_count(&w, "feeds"), heads = world_count(&w, "heads");
+    odd.fails_heads = false;
+    world_turn(&w, merger);
+    assert_u64(world_count(&w, "feeds"), feeds);
+    cr_assert_geq(world_count(&w, "heads"), heads);
+}

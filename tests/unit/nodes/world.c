@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "world.h"
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "../expect.h"
+#include "base/io.h"
+#include "codec/hash.h"
+#include "commit/run_file.h"
+#include "format/feed.h"
+
+struct odd odd;
+
+/* --- the mergers' tier ------------------------------------------------------------------------ */
+
+struct odd_tier {
+    struct tier tier;
+    struct tier_ops ops;
+    struct tier *below;
+};
+
+static struct tier *below(struct tier *tier)
+{
+    return container_of(tier, struct odd_tier, tier)->below;
+}
+
+static int odd_put(struct tier *tier, const char *object, const void *buf, size_t len)
+{
+    return below(tier)->ops->put(below(tier), object, buf, len);
+}
+
+static int odd_put_from(struct tier *tier, const char *object, struct tier_source *source)
+{
+    return below(tier)->ops->put_from(below(tier), object, source);
+}
+
+static int odd_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
+{
+    void (*before)(void *arg) = odd.before_head;
+    bool is_head = strncmp(object, "heads/", 6) == 0;
+    odd.before_head = is_head ? NULL : before;
+    if (is_head && before)
+        before(odd.arg);
+    if (is_head && odd.fails_heads)
+        return -EACCES;
+    int r = below(tier)->ops->put_new(below(tier), object, buf, len);
+    int lost = is_head ? odd.lost_answer : 0;
+    odd.lost_answer = is_head ? 0 : odd.lost_answer;
+    return lost ? lost : r;
+}
+
+static int odd_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
+                         size_t len)
+{
+    return below(tier)->ops->get_range(below(tier), object, offset, buf, len);
+}
+
+static int odd_stat(struct tier *tier, const char *object, uint64_t *ret_len)
+{
+    return below(tier)->ops->stat(below(tier), object, ret_len);
+}
+
+static int odd_list(struct tier *tier, const char *directory, const char *after,
+                    int (*fn)(const struct tier_object *object, void *arg), void *arg)
+{
+    odd.listed++;
+    return below(tier)->ops->list(below(tier), directory, after, fn, arg);
+}
+
+static int odd_remove(struct tier *tier, const char *object)
+{
+    return below(tier)->ops->remove(below(tier), object);
+}
+
+static int odd_sync(struct tier *tier)
+{
+    void (*before)(void *arg) = odd.before_sync;
+    odd.before_sync = NULL;
+    if (before)
+        before(odd.arg);
+    return below(tier)->ops->sync(below(tier));
+}
+
+static int odd_now(struct tier *tier, int64_t *ret_ns)
+{
+    int r = below(tier)->ops->now(below(tier), ret_ns);
+    *ret_ns += odd.ahead;
+    return r;
+}
+
+static struct odd_tier *odd_new(struct tier *under)
+{
+    struct odd_tier *odd_tier = xcalloc(1, sizeof *odd_tier);
+    odd_tier->ops = (struct tier_ops){.name = "odd",
+                                      .put = odd_put,
+                                      .put_from = odd_put_from,
+                                      .put_new = odd_put_new,
+                                      .get_range = odd_get_range,
+                                      .stat = odd_stat,
+                                      .list = odd_list,
+                                      .remove = odd_remove,
+                                      .sync = odd_sync,
+                                      .now = odd_now};
+    odd_tier->tier.ops = &odd_tier->ops;
+    odd_tier->below = under;
+    return odd_tier;
+}
+
+/* --- the prefix ------------------------------------------------------------------------------- */
+
+void world_open(struct world *w)
+{
+    char *error = NULL;
+    memset(w, 0, sizeof *w);
+    odd = (struct odd){0};
+    strcpy(w->path, "/tmp/cairn-world-XXXXXX");
+    cr_assert_not_null(mkdtemp(w->path));
+    assert_i64(dir_tier_open(&(struct dir_options){.path = w->path}, &w->tier, &error), 0, "%s",
+               error);
+    w->sb.created = T0;
+    memcpy(w->sb.history, "common history..", 16);
+    w->sb.incompat = SUPERBLOCK_INCOMPAT_NODES;
+    w->round = FIRST_ROUND;
+    w->time = (int64_t)w->round * ROUND_NS + CLOCK_ERROR_NS;
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        w->nodes[i].world = w;
+}
+
+static void leave_view(struct world_node *n)
+{
+    if (n->is_there)
+        fixture_close(&n->peer.own);
+    n->is_there = false;
+}
+
+void world_close(struct world *w)
+{
+    for (unsigned i = 0; i < WORLD_NODES; i++) {
+        leave_view(&w->nodes[i]);
+        vector_free(&w->nodes[i].pending);
+    }
+    for (size_t i = 0; i < w->ops.count; i++)
+        free(w->ops.at[i].bytes);
+    vector_free(&w->ops);
+    if (w->remote.tier)
+        free(container_of(w->remote.tier, struct odd_tier, tier));
+    w->tier->ops->close(w->tier);
+    remove_tree(w->path);
+}
+
+char *world_path(const struct world *w, const char *format, ...)
+{
+    char *object;
+    va_list ap;
+    va_start(ap, format);
+    cr_assert_geq(vasprintf(&object, format, ap), 0);
+    va_end(ap);
+    char *path = xasprintf("%s/%s", w->path, object);
+    free(object);
+    return path;
+}
+
+bool world_has(const struct world *w, const char *object)
+{
+    uint64_t len;
+    return w->tier->ops->stat(w->tier, object, &len) == 0;
+}
+
+static int count_object(const struct tier_object *object, void *arg)
+{
+    (void)object;
+    ++*(size_t *)arg;
+    return 0;
+}
+
+size_t world_count(const struct world *w, const char *directory)
+{
+    size_t count = 0;
+    assert_i64(w->tier->ops->list(w->tier, directory, NULL, count_object, &count), 0);
+    return count;
+}
+
+static void put_new(struct world *w, const char *object, const void *bytes, size_t len)
+{
+    uint8_t *aligned = aligned_alloc(4096, align_up(len, 4096));
+    memcpy(aligned, bytes, len);
+    assert_i64(w->tier->ops->put_new(w->tier, object, aligned, len), 0, "%s", object);
+    free(aligned);
+}
+
+/* --- nodes ------------------------------------------------------------------------------------ */
+
+static uint64_t number_of(const struct world_node *n)
+{
+    return (n->peer.node.epoch << SEQ_EPOCH_SHIFT) + n->peer.node.ops;
+}
+
+static void note_op(struct peer *peer, const struct record *told)
+{
+    struct world_node *n = peer->arg;
+    struct record rec = *told;
+    peer->node.ops++;
+    rec.seq = number_of(n);
+    rec.time = n->world->time += 1000;
+    size_t len = record_encoded_len(&rec);
+    struct world_op op = {rec.time, peer->node.epoch, rec.seq, xmalloc(len), len};
+    record_encode(&rec, op.bytes);
+    memcpy(bytes_extend(&n->pending, len), op.bytes, len);
+    vector_add(&n->world->ops, op);
+}
+
+void world_join(struct world *w, unsigned i)
+{
+    struct world_node *n = &w->nodes[i];
+    uint8_t bytes[WRITER_ENTRY_LEN];
+    char object[OBJECT_NAME_LEN];
+    uint64_t number = 16 * ++w->numbers;
+    struct writer_entry entry = {.number = number, .epoch = number};
+    if (n->joined++ == 0)
+        n->node = (uint32_t)number;
+    entry.node = n->node;
+    memcpy(entry.history, w->sb.history, sizeof entry.history);
+    memset(entry.store, (int)(100 + i), sizeof entry.store);
+    (void)snprintf(entry.holder, sizeof entry.holder, "node %u", i);
+    writer_entry_encode(&entry, bytes);
+    object_name("writers", number, object);
+    put_new(w, object, bytes, sizeof bytes);
+    if (n->has_left) /* its store goes on: with what it had */
+        n->peer.node.epoch = number;
+    else
+        peer_open(&n->peer, number);
+    n->peer.node.ops = 0;
+    n->peer.tell = note_op;
+    n->peer.arg = n;
+    n->from = number_of(n);
+    n->hi = 0;
+    memset(n->hash, 0, sizeof n->hash);
+    memset(n->noted, 0, sizeof n->noted);
+    n->is_there = true;
+    n->has_left = false;
+}
+
+void world_work(struct world *w, struct seeded *seeded, unsigned steps)
+{
+    for (unsigned i = 0; i < steps; i++) {
+        struct world_node *n = &w->nodes[seeded_below(seeded, WORLD_NODES)];
+        if (n->is_there && !n->has_left && n->peer.count < PEER_INOS_MAX)
+            peer_step(&n->peer, seeded);
+    }
+}
+
+void world_tick(struct world *w)
+{
+    w->round++;
+    cr_assert_lt(w->round - FIRST_ROUND, (unsigned)WORLD_ROUNDS);
+    w->time = (int64_t)w->round * ROUND_NS + CLOCK_ERROR_NS;
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        if (w->nodes[i].is_there)
+            w->nodes[i].noted[w->round - FIRST_ROUND] = number_of(&w->nodes[i]);
+}
+
+/* The records of the first operations that are pending, up to number `to`. */
+static size_t pending_up_to(const struct world_node *n, uint64_t to, uint32_t *ret_count)
+{
+    size_t at = 0, len;
+    struct record rec;
+    for (*ret_count = 0; at < n->pending.count; at += len, ++*ret_count) {
+        assert_i64(record_decode(n->pending.at + at, n->pending.count - at, &rec, &len), 0);
+        if (rec.seq > to)
+            break;
+    }
+    return at;
+}
+
+static void put_feed(struct world *w, struct world_node *n, uint64_t lo, uint64_t hi, uint64_t to)
+{
+    struct feed *feed = xcalloc(1, sizeof *feed);
+    char object[FEED_NAME_LEN];
+    feed->epoch = n->peer.node.epoch;
+    feed->node = n->node;
+    feed->flags = hi == ROUND_MAX ? FEED_LEAVES : 0;
+    feed->from = n->from;
+    feed->to = to;
+    feed->lo = lo;
+    feed->hi = hi;
+    feed->max_ino = n->peer.node.epoch << 24 | n->peer.node.inos;
+    feed->max_id = n->peer.node.epoch << 24;
+    feed->chunks = to & ((1ull << SEQ_EPOCH_SHIFT) - 1);
+    feed->packs = 1;
+    feed->records_len = pending_up_to(n, to, &feed->record_count);
+    feed->records = n->pending.at;
+    memcpy(feed->history, w->sb.history, sizeof feed->history);
+    memcpy(feed->previous, n->hash, sizeof feed->previous);
+    const uint64_t told = feed->records_len;
+    if (n->forge)
+        n->forge(feed);
+    n->forge = NULL;
+    size_t len = feed_encoded_len(feed);
+    _cleanup_free_ uint8_t *bytes = xmalloc(len);
+    feed_encode(feed, bytes);
+    feed_name(hi, n->peer.node.epoch, object);
+    put_new(w, object, bytes, len);
+    hash_parts(&(struct iovec){bytes, len}, 1, n->hash);
+    n->pending.count -= told;
+    memmove(n->pending.at, n->pending.at + told, n->pending.count);
+    n->from = to;
+    n->hi = hi;
+    free(feed);
+}
+
+void world_tell(struct world *w, unsigned i, uint64_t round)
+{
+    struct world_node *n = &w->nodes[i];
+    uint64_t to = n->noted[round - FIRST_ROUND], lo = round;
+    cr_assert(to != 0 && round > n->hi && !n->has_left);
+    while (lo - 1 > n->hi && lo > FIRST_ROUND && n->noted[lo - 1 - FIRST_ROUND] == to)
+        lo--;
+    put_feed(w, n, lo, round, to);
+}
+
+void world_leave(struct world *w, unsigned i)
+{
+    struct world_node *n = &w->nodes[i];
+    put_feed(w, n, w->round + 1, ROUND_MAX, number_of(n));
+    n->has_left = true;
+}
+
+/* --- mergers ---------------------------------------------------------------------------------- */
+
+int64_t world_now(const struct world *w)
+{
+    return (int64_t)w->round * ROUND_NS + CLOCK_ERROR_NS + 1000000;
+}
+
+struct merger *world_merger(struct world *w, unsigned store, int64_t lease_ns, int64_t grace_ns)
+{
+    _cleanup_free_ char *path = world_path(w, "union-%u", store);
+    struct superblock sb = w->sb;
+    memset(sb.store, (int)store, sizeof sb.store);
+    if (!w->remote.tier)
+        w->remote = (struct remote_options){
+            .name = "dir:/world", .tier = &odd_new(w->tier)->tier, .holder = "merger"};
+    w->remote.lease_ns = lease_ns;
+    w->remote.gc_grace_ns = grace_ns;
+    return merger_new(&(struct merger_options){.path = path,
+                                               .sb = &sb,
+                                               .epoch = 16 * ++w->numbers,
+                                               .remote = &w->remote,
+                                               .told_bytes_max = w->keeps_nothing ? 1 : 0,
+                                               .round_ns = ROUND_NS,
+                                               .clock_error_ns = CLOCK_ERROR_NS});
+}
+
+void world_turn(struct world *w, struct merger *merger)
+{
+    assert_i64(merger_turn(merger, world_now(w)), 0);
+}
+
+/* --- heads ------------------------------------------------------------------------------------ */
+
+static int note_head(const struct tier_object *object, void *arg)
+{
+    uint64_t number, *newest = arg;
+    if (object_number(object->name, "heads", &number))
+        *newest = max_u64(*newest, number);
+    return 0;
+}
+
+uint64_t world_newest_head(const struct world *w)
+{
+    uint64_t newest = 0;
+    assert_i64(w->tier->ops->list(w->tier, "heads", NULL, note_head, &newest), 0);
+    return newest;
+}
+
+void world_read_head(const struct world *w, uint64_t number, struct head *ret)
+{
+    _cleanup_free_ char *path = world_path(w, "heads/%016llx", (unsigned long long)number);
+    _cleanup_free_ char *bytes = NULL;
+    size_t len;
+    assert_i64(io_read_file(path, HEAD_LEN_MAX, &bytes, &len), 0, "%s", path);
+    assert_i64(head_decode(bytes, len, ret), 0, "%s", path);
+}
+
+static int adopt_row(const struct run_row *row, void *arg)
+{
+    return view_adopt_row(arg, row);
+}
+
+/* What a reader of the head has. */
+static struct view *read_union(const struct world *w, const struct head *head, const char *path)
+{
+    struct local local = {.path = (char *)w->path, .sb = w->sb};
+    struct view_state state = {.applied_seq = head->cut,
+                               .max_ino = head->max_ino,
+                               .files = head->files,
+                               .logical_bytes = head->logical_bytes};
+    struct view_head of_view = {
+        .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
+    struct view_adoption *adoption;
+    struct view *view;
+    open_view_at(path, &view);
+    assert_i64(view_adopt_begin(view, &adoption), 0);
+    assert_i64(runs_read(&local, head, adopt_row, adoption), 0);
+    assert_i64(view_adopt_end(adoption, &state, &of_view), 0);
+    view_adopt_done(adoption);
+    return view;
+}
+
+static const struct head_writer *row_of(const struct head *head, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        if (head->writers[i].epoch == epoch)
+            return &head->writers[i];
+    return NULL;
+}
+
+static int compare_ops(const void *a, const void *b)
+{
+    const struct world_op *x = a, *y = b;
+    if (x->time != y->time)
+        return x->time < y->time ? -1 : 1;
+    return x->seq < y->seq ? -1 : x->seq > y->seq;
+}
+
+/* A stay that its node came back from is merged whole, and has no row any more. */
+static bool is_in(const struct world *w, const struct head *head, const struct world_op *op)
+{
+    const struct head_writer *row = row_of(head, op->stay);
+    if (row)
+        return op->seq <= row->merged;
+    for (unsigned i = 0; i < WORLD_NODES; i++) {
+        const struct world_node *n = &w->nodes[i];
+        bool was_its = n->joined > 1 && (op->stay == n->node || op->stay < n->peer.node.epoch);
+        if (was_its && n->peer.node.epoch != op->stay && row_of(head, n->peer.node.epoch))
+            return true;
+    }
+    return false;
+}
+
+/* What the operations make that the head says to have. */
+static struct view *make_model(struct world *w, const struct head *head, const char *path)
+{
+    struct view *view;
+    open_view_at(path, &view);
+    struct merge *m = merge_new(view);
+    vector_sort(&w->ops, compare_ops);
+    for (size_t i = 0; i < w->ops.count; i++) {
+        const struct world_op *op = &w->ops.at[i];
+        struct record rec;
+        size_t len;
+        if (!is_in(w, head, op))
+            continue;
+        assert_i64(record_decode(op->bytes, op->len, &rec, &len), 0);
+        assert_i64(merge_record(m, op->stay, &rec), 0);
+    }
+    assert_u64(merge_counts(m).impossible, 0);
+    merge_free(m);
+    return view;
+}
+
+/* The head is at a round at which each node had exactly what the head has of it. */
+static void check_rows(const struct world *w, const struct head *head)
+{
+    for (unsigned i = 0; i < WORLD_NODES; i++) {
+        const struct world_node *n = &w->nodes[i];
+        const struct head_writer *row = row_of(head, n->peer.node.epoch);
+        uint64_t noted = n->is_there ? n->noted[head->cut - FIRST_ROUND] : 0;
+        if (noted)
+            cr_assert_not_null(row, "head %llu lacks node %u", (unsigned long long)head->number, i);
+        if (!row)
+            continue;
+        assert_u64(row->merged, noted, "head %llu, node %u", (unsigned long long)head->number, i);
+        assert_u64(row->node, n->node);
+        assert_u64(row->state,
+                   row->feed_round == ROUND_MAX ? HEAD_WRITER_ENDED : HEAD_WRITER_LIVES);
+    }
+}
+
+static void check_totals(const struct head *head)
+{
+    uint64_t chunks = 0;
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        chunks += head->writers[i].merged & ((1ull << SEQ_EPOCH_SHIFT) - 1);
+    assert_u64(head->chunks, chunks);
+    assert_u64(head->packs, head->writer_count);
+}
+
+static void check_head(struct world *w, const struct head *head)
+{
+    _cleanup_free_ char *path = world_path(w, "reader"), *model_path = world_path(w, "model");
+    check_rows(w, head);
+    struct view *view = read_union(w, head, path), *model = make_model(w, head, model_path);
+    _cleanup_free_ char *text = dump(view), *wanted = dump(model);
+    expect_str(strstr(text, " files"), strstr(wanted, " files"), "head %llu",
+               (unsigned long long)head->number);
+    expect_check_ok(view);
+    view_close(view);
+    view_close(model);
+    remove_tree(path);
+    remove_tree(model_path);
+}
+
+static void check_all(struct world *w, bool totals)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    uint64_t newest = world_newest_head(w), cut = 0;
+    while (w->checked < newest) {
+        world_read_head(w, ++w->checked, head);
+        cr_assert_gt(head->cut, cut);
+        cut = head->cut;
+        if (totals)
+            check_totals(head);
+        check_head(w, head);
+    }
+}
+
+void world_check(struct world *w)
+{
+    check_all(w, true);
+}
+
+void world_check_but_totals(struct world *w)
+{
+    check_all(w, false);
+}
