@@ -22,6 +22,7 @@ struct remote_options {
     bool takeover;            /* replace a holder that lives */
     bool rollback;  /* go back to the newest head that is whole, where a later one is not */
     bool unfenced;  /* go on where exclusive creation does not work */
+    bool nodes;     /* this mount is one of several that write the prefix */
     bool read_only; /* publish nothing; show the state of the newest head */
     void (*progress)(const char *line, void *arg); /* what an open waits for; may be NULL */
     bool (*cancelled)(void *arg); /* ends an open that waits with -ECANCELED; may be NULL */

@@ -26,6 +26,7 @@
 
 /* State of each component. */
 struct dense;
+struct node;
 struct remote;
 struct fetch;
 struct store_own;
@@ -35,6 +36,7 @@ struct store {
     struct local local;
     struct commit commit;  /* its objects */
     struct dense *dense;   /* NULL: without a remote */
+    struct node *node;     /* NULL: no other node writes the remote's prefix */
     struct remote *remote; /* NULL: none */
     struct fetch *fetch;
     struct store_own *own; /* of store/ */

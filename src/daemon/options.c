@@ -382,6 +382,14 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
     if (o->read_only && o->remote.takeover)
         return text_fail(ret_error, -EINVAL,
                          "options ro and takeover exclude each other; leave one out");
+    if (o->read_only && o->remote.nodes)
+        return text_fail(ret_error, -EINVAL,
+                         "options ro and nodes exclude each other: a mount that only reads shows "
+                         "what all nodes published; leave nodes out");
+    if (o->remote.nodes && (o->remote.takeover || o->remote.rollback))
+        return text_fail(ret_error, -EINVAL,
+                         "options takeover and rollback are for a remote with one writer; leave "
+                         "nodes out, or them");
     return 0;
 }
 

@@ -94,6 +94,9 @@ const struct option_spec option_table[] = {
      .fallback = "60s",
      .help = "time after which a writer that did not renew its lease may be replaced by another "
              "mount"},
+    {OPTION("nodes", REMOTE, SET, remote.nodes),
+     .help = "this mount is one of several nodes that write the remote together; their clocks have "
+             "to agree within 50 ms"},
     {OPTION("takeover", REMOTE, SET, remote.takeover),
      .help = "replace the writer that holds the remote, even if it is alive; its unpublished "
              "data stays on its node. A second node that writes needs a prefix of its own "

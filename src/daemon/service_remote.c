@@ -11,7 +11,8 @@
 
 #define SAMPLE_NS (5ll * 1000000000)
 #define REMOTE_NAME_MAX 8192
-#define SILENCE_NS 1000000000 /* of a remote that is waited for, before that is said */
+#define LEAVE_NS (20ll * 1000000000) /* for a node to publish the rest, at the end of its mount */
+#define SILENCE_NS 1000000000        /* of a remote that is waited for, before that is said */
 
 static struct remote_status status_of(struct service *service)
 {
@@ -148,6 +149,7 @@ int remote_side_open(struct service *service, struct remote_options *ret,
                                    .gc_grace_ns = o->remote.gc_grace_ns,
                                    .rollback_keep_ns = o->remote.rollback_keep_ns,
                                    .follow_ns = o->remote.follow_ns,
+                                   .nodes = o->remote.nodes,
                                    .takeover = o->remote.takeover,
                                    .rollback = o->remote.rollback,
                                    .unfenced = o->remote.unfenced,
@@ -175,10 +177,18 @@ static void on_drained(int result, void *arg)
     event_signal(&service->remote.end_changed);
 }
 
+/* Other nodes wait for what this one has not published: it takes a moment for that by itself. */
+static bool drains(struct service *service, int64_t began)
+{
+    bool leaves = service->options->remote.nodes && clock_monotonic_ns() - began < LEAVE_NS;
+    return atomic_load(&service->remote.drain_at_end) || leaves;
+}
+
 void remote_side_end(struct service *service)
 {
     struct remote_side *side = &service->remote;
-    if (!atomic_load(&side->drain_at_end) || !remote_side_is_usable(service))
+    int64_t began = clock_monotonic_ns();
+    if (!drains(service, began) || !remote_side_is_usable(service))
         return;
     log_info("stopping: uploading to %s first", side->name);
     store_drain_remote(service->store);
@@ -189,7 +199,7 @@ void remote_side_end(struct service *service)
     const char *stays;
     /* No upload gets through a damaged view, and there is no mount any more that a successor could
      * take over. */
-    while (atomic_load(&side->drain_at_end) && !atomic_load(&side->is_drained) &&
+    while (drains(service, began) && !atomic_load(&side->is_drained) &&
            !commit_view_is_lost(service->commit, &stays)) {
         service_report_ending(service, status_of(service).behind_bytes, true, &reported_at);
         (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);

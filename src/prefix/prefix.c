@@ -74,7 +74,9 @@ static void describe_own(const struct prefix *prefix, struct prefix_info *ret)
 {
     const struct superblock *sb = &prefix->local->sb;
     *ret = (struct prefix_info){
-        .version = 1, .incompat = sb->incompat & SUPERBLOCK_INCOMPAT_ENCODINGS, .key = sb->key};
+        .version = 1,
+        .incompat = sb->incompat & (SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES),
+        .key = sb->key};
     memcpy(ret->history, sb->history, sizeof sb->history);
     memcpy(ret->key_id, sb->key_id, sizeof sb->key_id);
 }
@@ -137,9 +139,12 @@ static int look_once(struct prefix *prefix, struct remains *ret)
     return r;
 }
 
+/* Nodes that share a prefix put their content there before its first head. */
 static bool is_incomplete(const struct prefix *prefix, const struct remains *left)
 {
     bool has_content = left->packs || left->runs || left->copies;
+    if (prefix->has_marker && prefix->marker.incompat & SUPERBLOCK_INCOMPAT_NODES)
+        return (left->runs || left->copies) && !left->heads;
     return prefix->has_marker ? has_content && !left->heads
                               : has_content || left->heads || left->has_copy;
 }

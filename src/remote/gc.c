@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
+#include "nodes/node.h"
 
 #define INTERVAL_MAX_NS (600ll * 1000000000)
 #define INTERVAL_MIN_NS (1ll * 1000000000)
@@ -40,6 +41,7 @@ struct pass {
     int64_t now, old;                  /* by the medium's clock; before `old` is past the grace */
     int64_t begun;                     /* our history did; what is older is not ours to delete */
     uint64_t oldest_head;              /* the number of the first of them */
+    uint64_t needed_head;              /* it and later ones are needed by feeds of this node */
     struct found heads;                /* but those that stay anyway */
     struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
     struct found young;                                         /* that no head named, and stay */
@@ -194,6 +196,9 @@ static int list_objects(struct pass *pass)
     int r = tier->ops->now(tier, &pass->now);
     pass->old = pass->now - remote->options.gc_grace_ns;
     pass->begun = remote->prefix.marker.created;
+    pass->needed_head = UINT64_MAX;
+    if (r == 0 && remote->store->node)
+        r = node_first_needed_head(remote->store->node, &pass->needed_head);
     if (r == 0)
         r = list_heads(pass);
     for (size_t i = 0; i < ARRAY_LEN(lists) && r == 0; i++)
@@ -296,7 +301,8 @@ static int remove_heads(struct pass *pass, size_t *ret_first)
 {
     const struct found *heads = &pass->heads;
     size_t first = 0;
-    while (first + 1 < heads->count && is_old(pass, heads->at[first + 1].modified))
+    while (first + 1 < heads->count && is_old(pass, heads->at[first + 1].modified) &&
+           heads->at[first + 1].id <= pass->needed_head)
         first++;
     *ret_first = first;
     return remove_items(pass, "heads", heads->at, first, "later heads are there");

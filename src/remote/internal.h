@@ -45,6 +45,7 @@ struct remote_shared {
     uint64_t head_number, files, logical_bytes; /* of the newest head */
     enum remote_state state;
     bool stopping, drain, kicked, fenced, renewer_done;
+    bool has_left;                    /* the common prefix of several nodes, or may not */
     struct follow_step *follow;       /* for the writeback thread */
     uint64_t looks_begun, looks_done; /* for a newer head */
     bool looks_ended;

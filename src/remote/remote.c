@@ -4,6 +4,7 @@
 #include "remote/maintenance_internal.h"
 
 #include "base/clock.h"
+#include "nodes/node.h"
 #include "base/log.h"
 
 #define NOTIFICATIONS_MAX 64u
@@ -126,6 +127,14 @@ int remote_start(struct remote *remote)
     return r;
 }
 
+/* The lease goes back, and a node leaves. */
+static bool is_giving_back_locked(struct remote *remote)
+{
+    check_held(&remote->shared.lock);
+    bool leaves = remote->store->node && remote->uploader_started && !remote->shared.has_left;
+    return leaves || (remote->renewer_started && !remote->shared.renewer_done);
+}
+
 /* Uploads on their way are given up: the next mount goes on. Giving the lease back may take a
  * moment and no more. */
 void remote_stop(struct remote *remote)
@@ -139,9 +148,11 @@ void remote_stop(struct remote *remote)
     event_signal(room_more(remote->store->commit.room));
     event_signal(horizon_progress(remote->store->commit.horizon));
     int64_t until = clock_monotonic_ns() + GIVE_BACK_NS;
-    while (remote->renewer_started && !remote->shared.renewer_done && clock_monotonic_ns() < until)
+    while (is_giving_back_locked(remote) && clock_monotonic_ns() < until)
         (void)mutex_wait_until(&remote->shared.lock, &remote->shared.changed, until);
     mutex_unlock(&remote->shared.lock);
+    if (remote->store->node)
+        node_stop(remote->store->node);
     if (remote->prefix.tier->ops->interrupt)
         remote->prefix.tier->ops->interrupt(remote->prefix.tier);
     if (remote->uploader_started)

@@ -13,6 +13,8 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "commit/round_cut.h"
+#include "nodes/node.h"
 #include "remote/layout.h"
 #include "remote/maintenance_internal.h"
 #include "remote/upload.h"
@@ -36,6 +38,27 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
     return 0;
 }
 
+static bool is_stopping(void *arg)
+{
+    return remote_is_stopping(arg);
+}
+
+/* Where other nodes write the prefix, it ends at a round that they have in common. */
+static int open_view_cut(struct upload *up)
+{
+    struct store *store = up->remote->store;
+    struct node *node = store->node;
+    struct rounds_span span;
+    if (!node)
+        return view_cut_open(store->local.view, &up->cut);
+    const struct round_cut_wish wish = {.bits = node_round_bits(node),
+                                        .after = node_told_round(node),
+                                        .is_over = is_stopping,
+                                        .arg = up->remote};
+    TRY(round_cut_await(&store->commit, &wish, &up->cut, &span));
+    return node_prepare(node, up->cut, &span);
+}
+
 /* The cut, and the packs that it needs pinned. No drop begins in between, and those under way are
  * waited for: a pack that is being emptied cannot be pinned, and where its chunks move
  * to neither. */
@@ -46,8 +69,7 @@ static int open_cut(struct upload *up)
     packs_hold_drops(store->commit.packs, true);
     while (packs_are_dropping(store->commit.packs) && !remote_is_stopping(up->remote))
         (void)event_wait(horizon_progress(store->commit.horizon), &seen, INT64_MAX);
-    int r =
-        remote_is_stopping(up->remote) ? -ECANCELED : view_cut_open(store->local.view, &up->cut);
+    int r = remote_is_stopping(up->remote) ? -ECANCELED : open_view_cut(up);
     if (r == 0)
         r = view_cut_pending(up->cut, NULL, note_pin, up);
     size_t kept = 0;
@@ -136,6 +158,8 @@ static int publish_cut(struct upload *up)
                      (unsigned long long)missing);
     if (is_news)
         atomic_store(&remote->damaged_chunks, missing);
+    if (remote->store->node)
+        node_published(remote->store->node, &remote->prefix.head);
     remote_advance(remote, view_cut_state(up->cut).applied_seq);
     return 0;
 }
@@ -267,6 +291,21 @@ static int look_at_packs(struct remote *remote)
     return 0;
 }
 
+/* The other nodes need not wait for a mount that is over. */
+static void leave_prefix(struct remote *remote)
+{
+    if (!remote->store->node)
+        return;
+    mutex_lock(&remote->shared.lock);
+    bool may = remote->shared.stopping && !remote->shared.fenced && !remote->shared.unreachable_ns;
+    mutex_unlock(&remote->shared.lock);
+    if (may && remote->prefix.is_attached)
+        node_leave(remote->store->node, &remote->prefix.head);
+    LOCK_SCOPE(&remote->shared.lock);
+    remote->shared.has_left = true;
+    (void)pthread_cond_broadcast(&remote->shared.changed);
+}
+
 void *upload_main(void *arg)
 {
     struct remote *remote = arg;
@@ -294,6 +333,8 @@ void *upload_main(void *arg)
         if (!is_behind(remote))
             dense_find_published(dense);
         suspects_tick(remote);
+        if (remote->store->node)
+            node_tick(remote->store->node, &remote->prefix.head);
         int r = remote_gc_tick(remote);
         if (r == 0 && is_time(remote, last) && is_behind(remote)) {
             last = clock_monotonic_ns();
@@ -309,5 +350,6 @@ void *upload_main(void *arg)
         }
     }
     dense_keep_published(dense, NULL);
+    leave_prefix(remote);
     return NULL;
 }

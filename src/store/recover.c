@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
+#include "nodes/node.h"
 #include "remote/life.h"
 #include "store/internal.h"
 
@@ -316,7 +317,7 @@ static int replay_stage(struct store *store, struct replay *rp)
 /* --- sessions --------------------------------------------------------------------------------- */
 
 /* -EOVERFLOW: the numbers of the journal, the stage or the remote leave none to go on with. */
-static int begin_epoch(struct store *store)
+static int begin_epoch(struct store *store, char **ret_text)
 {
     uint64_t epoch = 0, next = 0;
     struct view_state view = view_state(store->local.view);
@@ -327,6 +328,8 @@ static int begin_epoch(struct store *store)
                 max_u64(epoch, next));
     last = max_u64(max_u64(last, journal_anchor(store->commit.journal)->epoch), view.max_ino >> 24);
     last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
+    if (store->node)
+        return node_next_epoch(store->node, last, &store->local.epoch, ret_text);
     if (last >= EPOCH_LAST)
         return -EOVERFLOW;
     store->local.epoch = last + 1;
@@ -501,7 +504,9 @@ int recover(struct store *store, char **ret_text)
         ns_set_following(store->local.ns);
     struct session left;
     TRY(open_left(store, &left, ret_text));
-    int r = begin_epoch(store);
+    int r = begin_epoch(store, ret_text);
+    if (r < 0 && *ret_text)
+        return r;
     if (r < 0) {
         *ret_text =
             xasprintf("%s: its numbers are at their end, which no use of it can have done: the "

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "dense/condense.h"
 #include "fetch/life.h"
+#include "nodes/node.h"
 #include "remote/follow.h"
 #include "remote/life.h"
 #include "remote/state.h"
@@ -19,14 +20,16 @@
 
 /* --- superblock ------------------------------------------------------------------------------- */
 
-static int make_superblock(const struct remote *remote, struct superblock *sb)
+static int make_superblock(const struct store *store, struct superblock *sb)
 {
     *sb = (struct superblock){.version = SUPERBLOCK_VERSION, .created = clock_realtime_ns()};
     if (getrandom(sb->store, sizeof sb->store, 0) != (ssize_t)sizeof sb->store ||
         getrandom(&sb->key, sizeof sb->key, 0) != (ssize_t)sizeof sb->key)
         return -EIO;
     memcpy(sb->history, sb->store, sizeof sb->history);
-    remote_give_history(remote, sb);
+    remote_give_history(store->remote, sb);
+    if (store->node)
+        node_give_identity(store->node, sb);
     /* The id names the key and tells nothing of it. */
     struct iovec iov = {&sb->key, sizeof sb->key};
     uint8_t hash[HASH_LEN];
@@ -35,12 +38,13 @@ static int make_superblock(const struct remote *remote, struct superblock *sb)
     return 0;
 }
 
-static int load_superblock(struct local *local, struct remote *remote, bool create, char **ret_text)
+/* `store`: for which it is made, if there is none; NULL: it is not. */
+static int load_superblock(struct local *local, const struct store *store, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/superblock", local->path);
     int r = superblock_read(path, &local->sb);
-    if (r == -ENOENT && create) {
-        r = make_superblock(remote, &local->sb);
+    if (r == -ENOENT && store) {
+        r = make_superblock(store, &local->sb);
         if (r == 0)
             r = superblock_write(path, &local->sb);
         if (r < 0)
@@ -79,7 +83,7 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
 {
     struct local local = {.path = (char *)(uintptr_t)path};
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path), *stage = NULL;
-    TRY(load_superblock(&local, NULL, false, ret_text));
+    TRY(load_superblock(&local, NULL, ret_text));
     if (local.sb.former_count == SUPERBLOCK_FORMER_MAX) {
         *ret_text = xasprintf("%s had %u ids already; copy its files to a new store", path,
                               SUPERBLOCK_FORMER_MAX);
@@ -129,6 +133,10 @@ static struct store *store_new(const struct store_options *options)
     store->fetch = fetch_new();
     store->own = xcalloc(1, sizeof *store->own);
     store->own->job = job_new();
+    if (options->remote.name && options->remote.nodes) {
+        store->node = node_new(&store->commit, &store->local, &options->remote);
+        store->local.options.remote.tier = node_tier(store->node);
+    }
     store->remote = remote_new(store);
     return store;
 }
@@ -137,8 +145,10 @@ static int open_medium(struct store *store, bool create, char **ret_text)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", store->local.path);
     bool is_new = access(superblock, F_OK) < 0;
+    TRY(store->node ? node_join(store->node, is_new, ret_text) : 0);
     TRY(store->remote ? remote_open(store->remote, is_new, ret_text) : 0);
-    TRY(load_superblock(&store->local, store->remote, create, ret_text));
+    TRY(load_superblock(&store->local, create ? store : NULL, ret_text));
+    TRY(store->node ? node_check_superblock(store->node, ret_text) : 0);
     int r = nvme_tier_open(store->local.path, &store->local.tier);
     if (r < 0)
         *ret_text = xasprintf("%s: cannot be used as a store: %s", store->local.path, strerror(-r));
@@ -165,6 +175,7 @@ static void store_free(struct store *store, bool stage_is_empty)
     if (store->local.tier)
         store->local.tier->ops->close(store->local.tier);
     remote_free(store->remote);
+    node_free(store->node);
     job_free(store->own->job);
     free(store->own->nameless);
     free(store->own);
@@ -179,14 +190,29 @@ bool store_must_open_again(const struct store *store)
     return store->local.view && view_is_damaged(store->local.view) && !is_decided;
 }
 
+/* Numbers that it gave out alone would be others', too. */
+static int check_is_no_node(const struct store *store, char **ret_text)
+{
+    if (store->node || !(store->local.sb.incompat & SUPERBLOCK_INCOMPAT_NODES))
+        return 0;
+    *ret_text = xasprintf("%s belongs to one of several nodes that write a prefix: mount it with "
+                          "-o nodes and the remote of that prefix",
+                          store->local.path);
+    return -EINVAL;
+}
+
 static int open_to_write(struct store *store, char **ret_text)
 {
     TRY(open_medium(store, true, ret_text));
+    TRY(check_is_no_node(store, ret_text));
     TRY(allow_own_encodings(&store->local, ret_text));
     if (store->remote)
         TRY(remote_join(store->remote, ret_text));
     TRY(adopt_decide(store, ret_text));
+    TRY(store->node ? node_begin(store->node) : 0);
     TRY(recover(store, ret_text));
+    if (store->node)
+        commit_join_nodes(&store->commit, NODE_ROUND_NS, NODE_CLOCK_ERROR_NS);
     return store->remote ? remote_hold(store->remote, ret_text) : 0;
 }
 
@@ -292,6 +318,8 @@ static void close_store(struct store *store, bool mount_ends)
     room_stop(store->commit.room);
     store_job_cancel(store);
     fetch_stop(store);
+    if (store->node && mount_ends)
+        node_let_leave(store->node);
     remote_stop(store->remote);
     job_join(store);
     fetch_end(store);

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Feeds of this node. What the next one tells is in STORE/feed before the head that it goes with is
+ * published: a daemon that goes on after a crash has the operations then, though its journal begins
+ * with that head. STORE/feed is a feed without rounds: from, to, and the records between. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "commit/feed_log.h"
+#include "commit/history.h"
+#include "commit/journal.h"
+#include "nodes/node_internal.h"
+#include "view/remote.h"
+
+#define FEEDS "feeds"
+#define BITS_MAX 5u /* a cut is made every minute at the latest */
+
+void feeder_init(struct feeder *feeder)
+{
+    mutex_init(&feeder->lock, LOCK_WAITERS);
+    cond_init(&feeder->changed);
+}
+
+void feeder_done(struct feeder *feeder)
+{
+    vector_free(&feeder->records);
+    (void)pthread_cond_destroy(&feeder->changed);
+    mutex_done(&feeder->lock);
+}
+
+/* Nothing more can be told: the union stays where this node is, until a person decides. */
+static int end_feeds(struct node *node, const char *why)
+{
+    prefix_error(&node->common, 0, "%s tells other nodes nothing more: %s", node->local->path, why);
+    node->feeder.is_over = true;
+    return -EUCLEAN;
+}
+
+/* --- STORE/feed ------------------------------------------------------------------------------- */
+
+static char *kept_path(const struct node *node)
+{
+    return xasprintf("%s/feed", node->local->path);
+}
+
+static void describe_feed(const struct node *node, struct feed *ret)
+{
+    const struct feeder *feeder = &node->feeder;
+    *ret = (struct feed){
+        .epoch = node->file.stay,
+        .node = (uint32_t)node->file.blocks.at[0],
+        .from = feeder->last.to,
+        .to = feeder->cut,
+        .lo = 1,
+        .hi = 1,
+        .time = clock_realtime_ns(),
+        .clock = {.error = NODE_CLOCK_ERROR_NS / MS_NS, .before = UINT32_MAX, .after = UINT32_MAX},
+        .record_count = feeder->record_count,
+        .records = feeder->records.at,
+        .records_len = feeder->records.count};
+    memcpy(ret->history, node->local->sb.history, sizeof ret->history);
+    memcpy(ret->previous, feeder->last.hash, sizeof ret->previous);
+}
+
+static int keep_feed(const struct node *node)
+{
+    struct feed feed;
+    describe_feed(node, &feed);
+    size_t len = feed_encoded_len(&feed);
+    if (len > FEED_LEN_MAX)
+        return -EFBIG;
+    _cleanup_free_ uint8_t *bytes = xmalloc(len);
+    _cleanup_free_ char *path = kept_path(node);
+    feed_encode(&feed, bytes);
+    return io_write_file_durable(path, bytes, len);
+}
+
+/* -ENOENT: the store has published nothing yet. The records lie in *ret_bytes, which the caller
+ * frees. */
+static int read_kept(const struct node *node, char **ret_bytes, struct feed *ret)
+{
+    _cleanup_free_ char *path = kept_path(node);
+    size_t len;
+    TRY(io_read_file(path, FEED_LEN_MAX, ret_bytes, &len));
+    int r = feed_decode(*ret_bytes, len, ret);
+    if (r == 0 && memcmp(ret->history, node->local->sb.history, sizeof ret->history) != 0)
+        r = -EUCLEAN;
+    if (r < 0)
+        log_error("%s is damaged", path);
+    return r;
+}
+
+static int add_batch(const struct journal_batch *batch, void *arg)
+{
+    const struct node *node = arg;
+    return feed_log_add(node->commit->feed_log, batch->records, batch->header.payload_len);
+}
+
+/* A store that published nothing yet has all in its journal. */
+int node_begin(struct node *node)
+{
+    struct feeder *feeder = &node->feeder;
+    _cleanup_free_ char *bytes = NULL;
+    struct feed kept = {0};
+    node->commit->feed_log = feed_log_new();
+    int r = read_kept(node, &bytes, &kept);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    feeder->from = kept.from;
+    if (r == 0)
+        r = feed_log_add(node->commit->feed_log, kept.records, kept.records_len);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (journal_read(node->commit->journal, 0, add_batch, node) < 0)
+        (void)end_feeds(node, "its journal is damaged");
+    vector_add_all(&feeder->records, kept.records, kept.records_len);
+    feeder->record_count = kept.record_count;
+    feeder->cut = kept.to;
+    feed_log_forget(node->commit->feed_log, kept.from);
+    return 0;
+}
+
+/* --- the newest feed that is there ------------------------------------------------------------ */
+
+struct newest_feed {
+    uint64_t stay, round, oldest;
+};
+
+static int note_feed(const struct tier_object *object, void *arg)
+{
+    struct newest_feed *newest = arg;
+    uint64_t round, stay;
+    if (!feed_numbers(object->name, &round, &stay) || stay != newest->stay)
+        return 0;
+    newest->round = max_u64(newest->round, round);
+    newest->oldest = newest->oldest ? min_u64(newest->oldest, round) : round;
+    return 0;
+}
+
+struct read_feed {
+    struct feed feed;
+    uint8_t hash[HASH_LEN];
+};
+
+static int decode_feed(const void *buf, size_t len, void *arg)
+{
+    struct read_feed *read = arg;
+    struct iovec iov = {(void *)(uintptr_t)buf, len};
+    hash_parts(&iov, 1, read->hash);
+    int r = feed_decode(buf, len, &read->feed);
+    read->feed.records = NULL; /* the caller's buffer is gone */
+    return r;
+}
+
+static int read_feed(struct node *node, uint64_t round, struct read_feed *ret)
+{
+    char object[FEED_NAME_LEN];
+    feed_name(round, node->file.stay, object);
+    return prefix_read_object(&node->common, object, FEED_LEN_MAX, decode_feed, ret);
+}
+
+static int list_feeds(struct node *node, struct newest_feed *ret)
+{
+    struct tier *tier = node->options.tier;
+    *ret = (struct newest_feed){.stay = node->file.stay};
+    return tier->ops->list(tier, FEEDS, NULL, note_feed, ret);
+}
+
+static void note_last(struct node *node, const struct feed *feed, const uint8_t hash[HASH_LEN])
+{
+    struct feeder *feeder = &node->feeder;
+    feeder->last = (struct last_feed){.to = feed->to, .hi = feed->hi, .head = feed->head};
+    memcpy(feeder->last.hash, hash, HASH_LEN);
+    atomic_store(&node->told_round, feed->hi);
+    feed_log_forget(node->commit->feed_log, feed->to);
+}
+
+/* What the prefix says counts: STORE/feed may be of before. */
+static int find_last(struct node *node)
+{
+    struct feeder *feeder = &node->feeder;
+    struct newest_feed newest;
+    TRY(list_feeds(node, &newest));
+    if (newest.round) {
+        _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
+        TRY(read_feed(node, newest.round, read));
+        if (read->feed.to < feeder->from)
+            return end_feeds(node, "its newest feed is older than those that it remembers");
+        note_last(node, &read->feed, read->hash);
+        if (read->feed.flags & FEED_LEAVES)
+            return end_feeds(node, "its stay has ended");
+    } else {
+        feeder->last.to = feeder->from; /* the stay before told of the rest */
+    }
+    if (feeder->cut <= feeder->last.to || feeder->from != feeder->last.to)
+        feeder->cut = 0; /* it landed, or is not all that is to be told */
+    feeder->has_begun = true;
+    return 0;
+}
+
+int node_first_needed_head(struct node *node, uint64_t *ret_number)
+{
+    struct newest_feed newest;
+    *ret_number = UINT64_MAX;
+    TRY(list_feeds(node, &newest));
+    if (!newest.oldest)
+        return 0;
+    _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
+    TRY(read_feed(node, newest.oldest, read));
+    *ret_number = read->feed.head;
+    return 0;
+}
+
+/* --- the next feed ---------------------------------------------------------------------------- */
+
+/* So many that cuts of this node are further apart than its uploads take: the nodes that upload
+ * longest decide which rounds all have in common. */
+unsigned node_round_bits(const struct node *node)
+{
+    unsigned bits = 0;
+    while (bits < BITS_MAX && (NODE_ROUND_NS << bits) < node->feeder.carry_ns)
+        bits++;
+    return bits;
+}
+
+uint64_t node_told_round(const struct node *node)
+{
+    return atomic_load(&node->told_round);
+}
+
+/* Files that were sealed get the length and the count that their content has at the cut. */
+static int fill_counts(struct node *node, struct view_cut *cut)
+{
+    struct feeder *feeder = &node->feeder;
+    size_t len;
+    for (size_t at = 0; at < feeder->records.count; at += len) {
+        struct record rec;
+        uint8_t *bytes = feeder->records.at + at;
+        TRY(record_decode(bytes, feeder->records.count - at, &rec, &len));
+        if (rec.type != REC_VERSION)
+            continue;
+        int r = view_cut_counts(cut, rec.ino, &rec.count, &rec.length);
+        if (r < 0 && r != -ENOENT)
+            return r;
+        _cleanup_free_ uint8_t *anew = xmalloc(record_encoded_len(&rec));
+        check(record_encoded_len(&rec) == len);
+        record_encode(&rec, anew);
+        memcpy(bytes, anew, len);
+    }
+    return 0;
+}
+
+int node_prepare(struct node *node, struct view_cut *cut, const struct rounds_span *span)
+{
+    struct feeder *feeder = &node->feeder;
+    if (!feeder->has_begun)
+        TRY(find_last(node));
+    feeder->cut = view_cut_state(cut).applied_seq;
+    feeder->is_published = false;
+    feeder->span = *span;
+    feeder->cut_at = clock_monotonic_ns();
+    feeder->records.count = 0;
+    feeder->record_count = feed_log_up_to(node->commit->feed_log, feeder->cut, &feeder->records);
+    TRY(fill_counts(node, cut));
+    return feeder->record_count ? keep_feed(node) : 0;
+}
+
+static void describe_rounds(struct node *node, uint64_t to, struct feed *feed)
+{
+    struct rounds_span now;
+    const struct rounds_span *span = &node->feeder.span;
+    if (history_rounds_of(node->commit->history, to, node->feeder.last.hi, &now))
+        span = &now;
+    feed->lo = max_u64(span->lo, node->feeder.last.hi + 1);
+    feed->hi = span->hi;
+}
+
+static void describe_content(const struct head *head, struct feed *feed)
+{
+    feed->max_ino = head->max_ino;
+    feed->max_id = head->max_id;
+    feed->chunks = head->chunks;
+    feed->stored_bytes = head->stored_bytes;
+    feed->packs = head->packs;
+    feed->pack_bytes = head->pack_bytes;
+    feed->head = head->number;
+    feed->run_count = head->run_count;
+    memcpy(feed->runs, head->runs, head->run_count * sizeof head->runs[0]);
+}
+
+/* The answer to a first try may have been lost. */
+static int put_feed(struct node *node, const struct feed *feed, uint8_t ret_hash[HASH_LEN])
+{
+    char object[FEED_NAME_LEN];
+    size_t len = feed_encoded_len(feed);
+    _cleanup_free_ uint8_t *bytes = xmalloc(len);
+    _cleanup_free_ struct read_feed *found = xmalloc(sizeof *found);
+    feed_name(feed->hi, feed->epoch, object);
+    feed_encode(feed, bytes);
+    hash_parts(&(struct iovec){bytes, len}, 1, ret_hash);
+    int r = prefix_put_object(&node->common, object, bytes, len, true);
+    if (r != -EEXIST)
+        return r;
+    TRY(read_feed(node, feed->hi, found));
+    return memcmp(found->hash, ret_hash, HASH_LEN) == 0
+               ? 0
+               : end_feeds(node, "another daemon puts feeds of this store; was it copied?");
+}
+
+/* `feed` has its rounds: it is put, and what it tells is told. */
+static int tell(struct node *node, struct feed *feed)
+{
+    uint8_t hash[HASH_LEN];
+    struct feeder *feeder = &node->feeder;
+    int r = put_feed(node, feed, hash);
+    if (r < 0) {
+        if (!feeder->is_over && r != -ECANCELED)
+            prefix_error(&node->common, r, "a feed cannot be put: %s", strerror(-r));
+        return r;
+    }
+    note_last(node, feed, hash);
+    feeder->put_at = clock_monotonic_ns();
+    feeder->records.count = feeder->record_count = 0;
+    feeder->cut = feed->to;
+    history_forget_rounds(node->commit->history, feed->hi);
+    if (keep_feed(node) < 0)
+        log_debug("STORE/feed is of the feed before: the next start asks the remote");
+    feeder->cut = 0;
+    mutex_lock(&feeder->lock);
+    feeder->trouble[0] = '\0';
+    mutex_unlock(&feeder->lock);
+    return 0;
+}
+
+static int tell_prepared(struct node *node, const struct head *head)
+{
+    _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
+    describe_feed(node, feed);
+    describe_content(head, feed);
+    describe_rounds(node, feed->to, feed);
+    if (feed->lo > feed->hi)
+        return -EAGAIN; /* the rounds are told already; the next ones are not yet there */
+    return tell(node, feed);
+}
+
+void node_published(struct node *node, const struct head *head)
+{
+    struct feeder *feeder = &node->feeder;
+    feeder->is_published = true;
+    feeder->carry_ns = clock_monotonic_ns() - feeder->cut_at;
+    if (!feeder->is_over && tell_prepared(node, head) < 0)
+        log_debug("nodes: the feed is put later");
+}
+
+/* Is the state that was told still the newest? Then more rounds have it. */
+static int tell_nothing(struct node *node, const struct head *head)
+{
+    struct rounds_span span;
+    struct feeder *feeder = &node->feeder;
+    if (!history_rounds_of(node->commit->history, feeder->last.to, feeder->last.hi, &span))
+        return 0;
+    feeder->cut = feeder->last.to;
+    feeder->span = span;
+    int r = tell_prepared(node, head);
+    feeder->cut = 0;
+    return r;
+}
+
+/* A stay's first feed is put at once: it tells from when on other nodes may count on this one. */
+void node_tick(struct node *node, const struct head *head)
+{
+    struct feeder *feeder = &node->feeder;
+    struct rounds_span span;
+    if (feeder->is_over || (!feeder->has_begun && find_last(node) < 0))
+        return;
+    bool is_prepared =
+        feeder->cut > feeder->last.to && (feeder->is_published || feeder->cut == head->cut);
+    bool is_due = !feeder->put_at || clock_monotonic_ns() - feeder->put_at >= NODE_FEED_EVERY_NS;
+    int r = 0;
+    if (is_prepared &&
+        (feeder->span.hi || history_rounds_of(node->commit->history, feeder->cut, 0, &span)))
+        r = tell_prepared(node, head);
+    else if (!is_prepared && is_due)
+        r = tell_nothing(node, head);
+    if (r < 0)
+        log_debug("nodes: the feed is put later");
+}
+
+/* --- leaving ---------------------------------------------------------------------------------- */
+
+bool node_stay_has_ended(struct node *node)
+{
+    struct newest_feed newest;
+    _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
+    return list_feeds(node, &newest) == 0 && newest.round == ROUND_MAX &&
+           read_feed(node, newest.round, read) == 0;
+}
+
+/* Does the newest feed tell all that the store has? */
+static bool has_told_all(const struct node *node)
+{
+    const struct feeder *feeder = &node->feeder;
+    return feeder->has_begun && !feeder->is_over &&
+           history_newest(node->commit->history) == feeder->last.to &&
+           stage_drafts(node->local->stage, NULL, 0) == 0;
+}
+
+void node_leave(struct node *node, const struct head *head)
+{
+    struct feeder *feeder = &node->feeder;
+    _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
+    if (!atomic_load(&node->may_leave))
+        return;
+    if (!has_told_all(node)) {
+        log_info("nodes: this mount has operations that are not published: the others wait for "
+                 "them until it is mounted again");
+        return;
+    }
+    feeder->records.count = feeder->record_count = 0;
+    feeder->cut = feeder->last.to;
+    describe_feed(node, feed);
+    describe_content(head, feed);
+    feed->flags = FEED_LEAVES;
+    feed->lo = feeder->last.hi + 1;
+    feed->hi = ROUND_MAX;
+    if (tell(node, feed) < 0)
+        return;
+    node->file.stay = 0;
+    if (node_file_write(node) < 0)
+        log_warn("%s/node cannot be written; the next mount asks the remote", node->local->path);
+}

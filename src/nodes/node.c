@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+#include <sys/random.h>
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "nodes/node_internal.h"
+#include "nodes/node_tier.h"
+
+#define WRITERS "writers"
+#define TRIES 16
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+bool node_pause(void *arg, int64_t ms)
+{
+    struct node *node = arg;
+    LOCK_SCOPE(&node->feeder.lock);
+    if (!node->feeder.stops && ms > 0)
+        (void)mutex_wait(&node->feeder.lock, &node->feeder.changed, ms);
+    return !node->feeder.stops;
+}
+
+static void note_trouble(void *arg, int error, const char *text)
+{
+    (void)error;
+    struct node *node = arg;
+    LOCK_SCOPE(&node->feeder.lock);
+    if (strcmp(node->feeder.trouble, text) != 0)
+        log_warn("nodes: %s", text);
+    (void)snprintf(node->feeder.trouble, sizeof node->feeder.trouble, "%s", text);
+}
+
+static void note_answer(void *arg)
+{
+    (void)arg; /* the remote's own prefix tells of that */
+}
+
+static bool may_send(void *arg, uint64_t bytes)
+{
+    (void)bytes; /* feeds are small */
+    return node_pause(arg, 0);
+}
+
+static bool is_own_epoch(uint64_t epoch, void *arg)
+{
+    const struct node *node = arg;
+    uint64_t block = epoch - epoch % NODE_BLOCK;
+    return vector_search(&node->file.blocks, &block, compare_u64);
+}
+
+struct node *node_new(struct commit *commit, struct local *local,
+                      const struct remote_options *options)
+{
+    struct node *node = xcalloc(1, sizeof *node);
+    const struct prefix_user user = {node, node_pause, note_trouble, note_answer, may_send};
+    node->commit = commit;
+    node->local = local;
+    node->options = *options;
+    node->own = node_tier_new(options->tier, is_own_epoch, node);
+    feeder_init(&node->feeder);
+    prefix_init(&node->common, local, commit->room, &node->options, &user);
+    return node;
+}
+
+void node_free(struct node *node)
+{
+    if (!node)
+        return;
+    prefix_done(&node->common);
+    feeder_done(&node->feeder);
+    vector_free(&node->file.blocks);
+    node->options.tier->ops->close(node->options.tier);
+    free(node);
+}
+
+void node_stop(struct node *node)
+{
+    LOCK_SCOPE(&node->feeder.lock);
+    node->feeder.stops = true;
+    (void)pthread_cond_broadcast(&node->feeder.changed);
+}
+
+void node_let_leave(struct node *node)
+{
+    atomic_store(&node->may_leave, true);
+}
+
+struct tier *node_common_tier(struct node *node)
+{
+    return node->options.tier;
+}
+
+struct tier *node_tier(struct node *node)
+{
+    return node->own;
+}
+
+void node_trouble(struct node *node, char *buf, size_t size)
+{
+    LOCK_SCOPE(&node->feeder.lock);
+    (void)snprintf(buf, size, "%s", node->feeder.trouble);
+}
+
+static bool is_set(const uint8_t id[16])
+{
+    static const uint8_t none[16];
+    return memcmp(id, none, sizeof none) != 0;
+}
+
+/* --- the common prefix ------------------------------------------------------------------------ */
+
+static bool is_of_nodes(const struct prefix *prefix)
+{
+    return prefix->marker.incompat & SUPERBLOCK_INCOMPAT_NODES;
+}
+
+/* A history of its own, for a prefix that has none yet. */
+static int make_identity(struct superblock *sb)
+{
+    uint8_t hash[HASH_LEN];
+    if (getrandom(sb->history, sizeof sb->history, 0) != (ssize_t)sizeof sb->history ||
+        getrandom(&sb->key, sizeof sb->key, 0) != (ssize_t)sizeof sb->key)
+        return -EIO;
+    hash_parts(&(struct iovec){&sb->key, sizeof sb->key}, 1, hash);
+    memcpy(sb->key_id, hash, sizeof sb->key_id);
+    sb->incompat |= SUPERBLOCK_INCOMPAT_NODES;
+    return 0;
+}
+
+/* A store that has no superblock yet makes the prefix. -EAGAIN: it may be there now. */
+static int make_common(struct node *node, char **ret_text)
+{
+    TRY(prefix_look(&node->common, false, ret_text));
+    if (node->common.has_marker)
+        return 0;
+    check(!is_set(node->local->sb.store));
+    TRY(make_identity(&node->local->sb));
+    int r = prefix_prepare(&node->common, ret_text);
+    explicit_bzero(&node->local->sb, sizeof node->local->sb);
+    return r;
+}
+
+/* Reads the marker, or makes the prefix. Another node may make it at the same time: that one's
+ * history is ours then. */
+static int meet_common(struct node *node, char **ret_text)
+{
+    int r = prefix_meet(&node->common);
+    if (r == -ENOENT && node->file.blocks.count) {
+        *ret_text = xasprintf("%s has lost its marker, the object 'cairn'; restore it, or its copy "
+                              "heads/cairn, from a copy or an older version",
+                              node->common.name);
+        return -EBUSY;
+    }
+    for (int i = 0; i < TRIES && (r == -ENOENT || r == -EAGAIN); i++)
+        r = make_common(node, ret_text);
+    if (r == 0 && !is_of_nodes(&node->common)) {
+        *ret_text = xasprintf(
+            "%s was begun by a mount without -o nodes, and takes one writer; several nodes write a "
+            "prefix that began with -o nodes: give an empty one",
+            node->common.name);
+        return -EINVAL;
+    }
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("%s cannot be used (%s): a node that joins needs it",
+                              node->common.name, *cause_text() ? cause_text() : strerror(-r));
+    return r;
+}
+
+/* --- numbers ---------------------------------------------------------------------------------- */
+
+static int decode_entry(const void *buf, size_t len, void *arg)
+{
+    return writer_entry_decode(buf, len, arg);
+}
+
+static void describe_entry(const struct node *node, uint64_t number, struct writer_entry *ret)
+{
+    const struct node_file *file = &node->file;
+    *ret =
+        (struct writer_entry){.number = number,
+                              .epoch = file->stay ? file->stay : number,
+                              .node = (uint32_t)(file->blocks.count ? file->blocks.at[0] : number)};
+    memcpy(ret->history, node->common.marker.history, sizeof ret->history);
+    memcpy(ret->store, is_set(node->local->sb.store) ? node->local->sb.store : node->store,
+           sizeof ret->store);
+    (void)snprintf(ret->holder, sizeof ret->holder, "%s", node->common.holder);
+}
+
+/* 0: the number is ours now; -EEXIST: another store's. The answer to a first try may have been
+ * lost. */
+static int take_number(struct node *node, uint64_t number)
+{
+    char object[OBJECT_NAME_LEN];
+    uint8_t bytes[WRITER_ENTRY_LEN];
+    struct writer_entry entry, found;
+    object_name(WRITERS, number, object);
+    describe_entry(node, number, &entry);
+    writer_entry_encode(&entry, bytes);
+    int r = prefix_put_object(&node->common, object, bytes, sizeof bytes, true);
+    if (r != -EEXIST)
+        return r;
+    TRY(prefix_read_object(&node->common, object, WRITER_ENTRY_LEN, decode_entry, &found));
+    return memcmp(&found, &entry, sizeof found) == 0 ? 0 : -EEXIST;
+}
+
+/* The next one that no store has. */
+static int reserve_block(struct node *node, char **ret_text)
+{
+    _cleanup_vector_ struct numbers taken = {0};
+    int r = meet_common(node, ret_text);
+    if (r == 0)
+        r = prefix_list_numbers(&node->common, WRITERS, 0, &taken);
+    uint64_t newest = taken.count ? taken.at[taken.count - 1] : 0;
+    uint64_t number = (newest / NODE_BLOCK + 1) * NODE_BLOCK;
+    for (int i = 0; r == 0; i++, number += NODE_BLOCK) {
+        if (number + NODE_BLOCK > EPOCH_LAST || i == 1024) {
+            *ret_text = xasprintf("%s has no numbers left for more nodes", node->common.name);
+            return -EOVERFLOW;
+        }
+        r = take_number(node, number);
+        if (r == 0)
+            break;
+        r = r == -EEXIST ? 0 : r;
+    }
+    if (r < 0 && !*ret_text)
+        *ret_text =
+            xasprintf("%s: no number can be reserved there: %s", node->common.name, strerror(-r));
+    if (r < 0)
+        return r;
+    vector_add(&node->file.blocks, number);
+    if (node->file.stay == 0)
+        node->file.stay = number;
+    r = node_file_write(node);
+    if (r < 0)
+        *ret_text = xasprintf("%s/node cannot be written: %s", node->local->path, strerror(-r));
+    return r;
+}
+
+int node_join(struct node *node, bool is_new, char **ret_text)
+{
+    int r = node_file_read(node);
+    if (r == -ENOENT && !is_new) {
+        *ret_text = xasprintf("%s was made without -o nodes, or has lost its file 'node'; a node "
+                              "that joins needs an empty STORE",
+                              node->local->path);
+        return -EINVAL;
+    }
+    if (r < 0 && r != -ENOENT) {
+        *ret_text = xasprintf("%s/node cannot be used: %s; restore it from a copy, or join with an "
+                              "empty STORE",
+                              node->local->path, strerror(-r));
+        return r;
+    }
+    if (getrandom(node->store, sizeof node->store, 0) != (ssize_t)sizeof node->store)
+        return -EIO;
+    if (is_new)
+        TRY(meet_common(node, ret_text));
+    else if (!node->local->options.adopting && node->file.stay && node_stay_has_ended(node))
+        node->file.stay = 0; /* a daemon died before it noted that */
+    if (node->file.stay == 0)
+        TRY(reserve_block(node, ret_text));
+    node_tier_set_node(node->own, node->file.blocks.at[0]);
+    return 0;
+}
+
+void node_give_identity(const struct node *node, struct superblock *sb)
+{
+    memcpy(sb->store, node->store, sizeof sb->store);
+    memcpy(sb->history, node->common.marker.history, sizeof sb->history);
+    sb->key = node->common.marker.key;
+    sb->incompat |= SUPERBLOCK_INCOMPAT_NODES;
+    sb->node = (uint32_t)node->file.blocks.at[0];
+}
+
+int node_check_superblock(const struct node *node, char **ret_text)
+{
+    const struct superblock *sb = &node->local->sb;
+    if (sb->incompat & SUPERBLOCK_INCOMPAT_NODES && sb->node == node->file.blocks.at[0])
+        return 0;
+    *ret_text = xasprintf("%s/node is not of this store: it is that of node %llx",
+                          node->local->path, (unsigned long long)node->file.blocks.at[0]);
+    return -EINVAL;
+}
+
+int node_next_epoch(struct node *node, uint64_t last, uint64_t *ret_epoch, char **ret_text)
+{
+    for (int i = 0; i < 2; i++) {
+        for (size_t b = 0; b < node->file.blocks.count; b++) {
+            uint64_t block = node->file.blocks.at[b];
+            *ret_epoch = max_u64(last + 1, max_u64(block, node->file.stay));
+            if (*ret_epoch < block + NODE_BLOCK)
+                return 0;
+        }
+        TRY(reserve_block(node, ret_text));
+    }
+    *ret_text = xasprintf("%s: its numbers are beyond those that it reserved in %s",
+                          node->local->path, node->common.name);
+    return -EOVERFLOW;
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+/* This store as one of several that write a prefix, each from a node of its own: how it joins, and
+ * its numbers (node.c, STORE/node); its own prefix (node_tier.h); its feeds (feeder.c).
+ *
+ * A stay is from joining to leaving, over all mounts and daemons between. Epochs of the store come
+ * from blocks that it reserved in the prefix (writers/NUMBER), so no two stores ever give out the
+ * same number of an operation, an inode, a pack or a run. */
+#pragma once
+
+#include "commit/commit.h"
+#include "commit/rounds.h"
+#include "prefix/prefix.h"
+
+#define NODE_ROUND_NS (2ll * 1000000000)
+#define NODE_CLOCK_ERROR_NS (50ll * 1000000)
+#define NODE_FEED_EVERY_NS (10ll * 1000000000) /* also where nothing happened */
+
+struct node;
+struct view_cut;
+
+/* `options`: of the common prefix; its tier is the node's from now on. All are lent. */
+struct node *node_new(struct commit *commit, struct local *local,
+                      const struct remote_options *options);
+void node_free(struct node *node); /* NULL is fine; after the remote, which has node_tier() */
+/* Ends waits; the tier is interrupted by its user. Any thread. */
+void node_stop(struct node *node);
+/* The common prefix; merger and readers use it beside the node. */
+struct tier *node_common_tier(struct node *node);
+/* The node's own prefix; the caller closes it before node_free(). */
+struct tier *node_tier(struct node *node);
+
+/* --- node.c, for the thread that opens the store ---------------------------------------------- */
+
+/* Before the superblock is read, or made (`is_new`): which node this is. A new store reserves its
+ * number, and so does one that left. -EINVAL, -EHOSTDOWN...: *ret_text says why not. */
+CAIRN_MUST_CHECK int node_join(struct node *node, bool is_new, char **ret_text);
+/* What makes a new superblock that of this node: history, key, number. */
+void node_give_identity(const struct node *node, struct superblock *sb);
+/* -EINVAL, *ret_text: the superblock is of no node, or of another one. */
+CAIRN_MUST_CHECK int node_check_superblock(const struct node *node, char **ret_text);
+/* The least epoch after `last` that is the node's. */
+CAIRN_MUST_CHECK int node_next_epoch(struct node *node, uint64_t last, uint64_t *ret_epoch,
+                                     char **ret_text);
+
+/* --- feeder.c, for the uploader's thread ------------------------------------------------------ */
+
+/* After recovery: the operations of the journal that may be in no feed yet. The opening thread. */
+CAIRN_MUST_CHECK int node_begin(struct node *node);
+/* How many zero bits the number of a round is to end in, at which a cut is made. */
+unsigned node_round_bits(const struct node *node);
+/* The last round that a feed told of. */
+uint64_t node_told_round(const struct node *node);
+/* A cut was made at these rounds, and is about to be published: what its feed tells is durable. */
+CAIRN_MUST_CHECK int node_prepare(struct node *node, struct view_cut *cut,
+                                  const struct rounds_span *span);
+/* The head with that cut is there: its feed is put. An error is said, and node_tick() repeats it.
+ */
+void node_published(struct node *node, const struct head *head);
+/* Between two cuts: feeds that could not be put, and empty ones. `head`: the newest of the node. */
+void node_tick(struct node *node, const struct head *head);
+/* The first of the node's heads that a feed still refers to; UINT64_MAX: none does. */
+CAIRN_MUST_CHECK int node_first_needed_head(struct node *node, uint64_t *ret_number);
+/* The mount ends for good, and no daemon goes on with it. Any thread. */
+void node_let_leave(struct node *node);
+/* At the end of such a mount, when nothing changes any more: if all that the store has is told, it
+ * leaves. */
+void node_leave(struct node *node, const struct head *head);
+/* "feeds/... cannot be put: why"; "" if nothing. Any thread. */
+void node_trouble(struct node *node, char *buf, size_t size);

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside the node. */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "base/lock.h"
+#include "base/vector.h"
+#include "codec/hash.h"
+#include "format/feed.h"
+#include "nodes/node.h"
+
+#define NODE_BLOCK 16u /* epochs that one entry in writers/ reserves */
+
+/* The newest feed of the stay that landed. */
+struct last_feed {
+    uint64_t to, hi, head;
+    uint8_t hash[HASH_LEN]; /* zeros: there is none */
+};
+
+struct feeder {
+    struct cairn_mutex lock; /* LOCK_WAITERS: of `stops` and `trouble` */
+    pthread_cond_t changed;
+    bool stops;
+    char trouble[256];
+    /* The uploader's thread alone: */
+    bool has_begun; /* `last` is known */
+    bool is_over;   /* nothing more is told: the trouble says why */
+    struct last_feed last;
+    int64_t put_at;          /* monotonic ns, when the last feed was put; 0: none by this daemon */
+    struct bytes records;    /* of the feed that is next, with lengths and counts */
+    uint32_t record_count;   /* of these */
+    uint64_t from, cut;      /* of the feed that is next; cut 0: it is not prepared */
+    bool is_published;       /* its head is there */
+    struct rounds_span span; /* at which its cut was made */
+    int64_t cut_at;          /* monotonic ns */
+    int64_t carry_ns;        /* from the last cut to its head */
+};
+
+/* STORE/node. */
+struct node_file {
+    uint64_t stay;         /* 0: it left */
+    struct numbers blocks; /* ascending; the first is the number of the node */
+};
+
+struct node {
+    struct commit *commit;
+    struct local *local;
+    struct remote_options options;
+    struct tier *own;
+    struct prefix common;
+    struct node_file file;
+    uint8_t store[16]; /* a new store's id, until it has a superblock */
+    struct feeder feeder;
+    _Atomic uint64_t told_round;
+    _Atomic bool may_leave;
+};
+
+/* A wait in the common prefix ended early: the store stops. */
+bool node_pause(void *node, int64_t ms);
+/* -ENOENT: there is none. */
+CAIRN_MUST_CHECK int node_file_read(struct node *node);
+CAIRN_MUST_CHECK int node_file_write(const struct node *node);
+/* Did the stay end, as far as the prefix says? */
+bool node_stay_has_ended(struct node *node);
+void feeder_init(struct feeder *feeder);
+void feeder_done(struct feeder *feeder);

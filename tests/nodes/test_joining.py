@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mounts of several stores join one prefix, tell their operations at common rounds, and leave."""
+import os
+import time
+
+import pytest
+
+import feeds
+import remote as remotes
+import rig
+
+
+@pytest.fixture
+def node(on_remote, directory):
+    """node() makes one more store for the same prefix, not yet mounted."""
+    shared = remotes.DirRemote(os.path.join(directory, "remotes"))
+
+    def make(**options):
+        return on_remote(shared, **{"nodes": True, "writeback_delay": "50ms", **options})
+
+    make.remote = shared
+    return make
+
+
+def save(mount, name, size=100000):
+    rig.write_file(os.path.join(mount.mnt, name), os.urandom(size))
+
+
+def told(remote, epoch):
+    return feeds.feeds_of(remote).get(epoch, [])
+
+
+def await_told(remote, epoch, records, timeout=20):
+    """Until the feeds of a stay have so many records."""
+    rig.poll(lambda: sum(feed.records for feed in told(remote, epoch)) >= records, timeout, f"{records} records of {epoch:x}")
+
+
+def stay_of(mount):
+    with open(os.path.join(mount.store, "node")) as file:
+        return int(file.readlines()[1].split()[1], 16)
+
+
+def test_two_stores_write_one_prefix(node):
+    a, b = node().mount(), node().mount()
+    save(a, "of-a")
+    save(b, "of-b")
+    assert {stay_of(a), stay_of(b)} == {16, 32}
+    for mount in (a, b):
+        await_told(node.remote, stay_of(mount), 1)
+    names = node.remote.names()
+    assert {name for name in names if name.startswith("writers/")} == {f"writers/{number:016x}" for number in (16, 32)}
+    packs = [int(name.split("/")[1], 16) >> 24 for name in names if name.startswith("packs/")]
+    assert sorted(packs) == [16, 32], "each has its own numbers"
+    for mount in (a, b):
+        feeds.check_line(told(node.remote, stay_of(mount)))
+        mount.umount()
+    for mount in (a, b):
+        mount.mount()
+    assert sorted(os.listdir(a.mnt)) == ["of-a"] and sorted(os.listdir(b.mnt)) == ["of-b"]
+
+
+def test_idle_nodes_tell_that_nothing_happened(node):
+    a = node().mount()
+    save(a, "file")
+    await_told(node.remote, 16, 1)
+    last = told(node.remote, 16)[-1]
+    rig.poll(lambda: told(node.remote, 16)[-1].hi > last.hi, 20, "a feed without records")
+    line = told(node.remote, 16)
+    feeds.check_line(line)
+    assert (line[-1].records, line[-1].to) == (0, last.to)
+    assert line[-1].lo == last.hi + 1, "all rounds since then are told"
+
+
+def test_leaving_ends_the_stay(node):
+    a = node().mount()
+    save(a, "file")
+    a.umount()
+    line = told(node.remote, 16)
+    assert (line[-1].flags, line[-1].hi) == (feeds.LEAVES, feeds.FOR_EVER)
+    assert sum(feed.records for feed in line) == 1, "all is told before"
+    assert stay_of(a) == 0
+    a.mount()
+    assert stay_of(a) == 32
+    save(a, "again")
+    await_told(node.remote, 32, 1)
+    assert told(node.remote, 32)[0].start == line[-1].to, "it goes on where the stay before ended"
+
+
+def test_a_mount_that_did_nothing_leaves(node):
+    node().mount().umount()
+    assert [(feed.flags, feed.records) for feed in told(node.remote, 16)] == [(feeds.LEAVES, 0)]
+
+
+def test_a_daemon_that_dies_goes_on_with_the_stay(node):
+    """What its predecessor published and did not tell, and what it had only in its stage, is told."""
+    a = node().mount()
+    for i in range(6):
+        save(a, f"file{i}")
+        time.sleep(0.4 * i)
+        a.kill9()
+        a.mount()
+    await_told(node.remote, 16, 6, 30)
+    assert list(feeds.feeds_of(node.remote)) == [16]
+    line = told(node.remote, 16)
+    feeds.check_line(line)
+    assert sum(feed.records for feed in line) == 6, "each once"
+    assert line[-1].to >> 40 > 16, "later sessions have later numbers"
+
+
+def test_it_asks_for_nothing_while_the_remote_is_away(node):
+    """Sixteen daemons begin with the numbers of one entry; the next one needs another."""
+    a = node().mount()
+    save(a, "file")
+    await_told(node.remote, 16, 1)
+    for _ in range(16):
+        a.kill9()
+        a.mount()
+    assert sorted(node.remote.names("writers")) == [f"writers/{number:016x}" for number in (16, 32)]
+    save(a, "again")
+    await_told(node.remote, 16, 2)
+    feeds.check_line(told(node.remote, 16))
+
+
+@pytest.mark.parametrize("case", ["one writer's prefix", "without nodes", "a node's store elsewhere", "another store"])
+def test_what_does_not_fit_is_refused(node, on_remote, case):
+    if case == "one writer's prefix":
+        one = on_remote(node.remote).mount()
+        save(one, "file")
+        one.wait_remote(timeout="30s")
+        assert "takes one writer" in node().refused()
+    elif case == "another store":
+        one = on_remote(remotes.DirRemote(node.remote.root + "-other")).mount()
+        one.umount()
+        one.use(node.remote)
+        assert "was made without -o nodes" in one.refused(nodes=True)
+    else:
+        a = node().mount()
+        a.umount()
+        if case == "without nodes":
+            assert "several nodes write" in on_remote(node.remote).refused(nodes=False)
+        else:
+            assert "belongs to one of several nodes" in a.refused(nodes=False, remote=None)
+
+
+@pytest.mark.parametrize("option, says", [("ro", "exclude each other"), ("takeover", "one writer"), ("rollback", "one writer")])
+def test_options_that_exclude_each_other(node, option, says):
+    done = (mount := node()).verb("mount", mount.store, mount.mnt, "-o", mount.option_string({option: True}), code=2)
+    assert says in done.stderr
