@@ -48,8 +48,9 @@ CAIRN_MUST_CHECK int local_takes_changes(const struct local *local);
 CAIRN_MUST_CHECK int superblock_write(const char *path, const struct superblock *sb);
 CAIRN_MUST_CHECK int superblock_read(const char *path, struct superblock *ret);
 /* Notes in the superblock, durably, that chunks may be in these encodings:
- * SUPERBLOCK_INCOMPAT_ENCODINGS of `incompat`, others are left out. Comes before the first such
- * chunk. */
+ * SUPERBLOCK_INCOMPAT_ENCODINGS of `incompat`, others are left out. A store that follows, with
+ * SUPERBLOCK_INCOMPAT_NODES: that they may be of any node, whose number their names carry. Comes
+ * before the first such chunk. */
 CAIRN_MUST_CHECK int local_allow_encodings(struct local *local, uint64_t incompat);
 
 /* --- node.c: what carries the number of the store among the nodes of its prefix ----------------

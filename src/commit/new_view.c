@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "commit/journal_internal.h"
 #include "commit/local.h"
-#include "commit/run_file.h"
+#include "commit/run_lists.h"
 #include "commit/writeback_internal.h"
 #include "tier/tier.h"
 

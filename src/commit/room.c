@@ -430,7 +430,7 @@ void room_account_runs(struct room *room)
 {
     if (!room)
         return;
-    uint64_t runs = bytes_of_directory(room, "runs");
+    uint64_t runs = bytes_of_directory(room, "runs") + bytes_of_directory(room, "feeds");
     LOCK_SCOPE(&room->lock);
     room->runs_bytes = runs;
     ask_for_room_locked(room);

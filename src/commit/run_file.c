@@ -11,9 +11,12 @@
 #define WRITE_BUFFER (256 * KIB)
 #define VERIFY_BUFFER (256 * KIB)
 
-char *run_path(const struct local *local, uint64_t id, const char *suffix)
+/* Two nodes may give runs the same id. */
+char *run_path(const struct local *local, const struct run_info *info, const char *suffix)
 {
-    return xasprintf("%s/runs/%016llx%s", local->path, (unsigned long long)id, suffix);
+    unsigned long long id = info->id;
+    return info->node ? xasprintf("%s/runs/%08x-%016llx%s", local->path, info->node, id, suffix)
+                      : xasprintf("%s/runs/%016llx%s", local->path, id, suffix);
 }
 
 int run_directory_make(const struct local *local)
@@ -46,7 +49,7 @@ void run_input_done(struct run_input *input)
 
 int run_input_open(const struct local *local, const struct run_info *info, struct run_input *ret)
 {
-    _cleanup_free_ char *path = run_path(local, info->id, "");
+    _cleanup_free_ char *path = run_path(local, info, "");
     struct stat st;
     *ret = (struct run_input){.fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW),
                               .id = info->id,
@@ -75,6 +78,16 @@ int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN])
     hash_stream_result(stream, is);
     hash_stream_free(stream);
     return r < 0 ? r : memcmp(is, hash, sizeof is) == 0 ? 0 : -EBADMSG;
+}
+
+int run_look(const struct local *local, const struct run_info *info)
+{
+    struct run_input input;
+    int r = run_input_open(local, info, &input);
+    if (r == 0)
+        r = run_input_verify(&input, info->hash);
+    run_input_done(&input);
+    return r == -EUCLEAN || r == -EBADMSG ? -ENOENT : r;
 }
 
 int run_input_begin(const struct local *local, const struct run_info *info, struct run_input *ret)
@@ -115,9 +128,9 @@ static int put_run_bytes(const void *buf, size_t len, void *arg)
 int run_file_begin(struct run_file *file, const struct local *local, struct room *room,
                    const struct run_info *info)
 {
-    *file = (struct run_file){.local = local, .room = room, .id = info->id, .fd = -1};
+    *file = (struct run_file){.local = local, .room = room, .info = *info, .fd = -1};
     TRY(run_directory_make(local));
-    _cleanup_free_ char *path = run_path(local, info->id, ".new");
+    _cleanup_free_ char *path = run_path(local, info, ".new");
     file->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file->fd < 0)
         return -errno;
@@ -153,8 +166,8 @@ static int read_back(const struct run_file *file, const struct run_info *info)
 
 int run_file_finish(struct run_file *file, struct run_info *info)
 {
-    _cleanup_free_ char *from = run_path(file->local, file->id, ".new");
-    _cleanup_free_ char *to = run_path(file->local, file->id, "");
+    _cleanup_free_ char *from = run_path(file->local, &file->info, ".new");
+    _cleanup_free_ char *to = run_path(file->local, &file->info, "");
     _cleanup_free_ char *directory = xasprintf("%s/runs", file->local->path);
     TRY(run_writer_finish(file->writer, info));
     TRY(flush_file(file));
@@ -168,8 +181,8 @@ int run_file_finish(struct run_file *file, struct run_info *info)
     return io_fsync_dir(directory);
 }
 
-void run_file_abandon(const struct local *local, uint64_t id)
+void run_file_abandon(const struct local *local, const struct run_info *info)
 {
-    _cleanup_free_ char *path = run_path(local, id, ".new");
+    _cleanup_free_ char *path = run_path(local, info, ".new");
     (void)unlink(path);
 }

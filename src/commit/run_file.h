@@ -15,14 +15,14 @@
 
 int run_directory_make(const struct local *local);
 /* To be freed. `suffix` ".new": while it is being made. */
-char *run_path(const struct local *local, uint64_t id, const char *suffix);
+char *run_path(const struct local *local, const struct run_info *info, const char *suffix);
 
 /* --- a file that is written from front to back ------------------------------------------------ */
 
 struct run_file {
     const struct local *local;
     struct room *room;
-    uint64_t id;
+    struct run_info info; /* as it began */
     int fd;
     uint8_t *buffer;
     size_t used;
@@ -41,7 +41,7 @@ int run_file_add(const struct run_row *row, void *arg);
  * back what it was given. */
 CAIRN_MUST_CHECK int run_file_finish(struct run_file *file, struct run_info *info);
 void run_file_done(struct run_file *file);
-void run_file_abandon(const struct local *local, uint64_t id);
+void run_file_abandon(const struct local *local, const struct run_info *info);
 
 /* --- a file that is read ---------------------------------------------------------------------- */
 
@@ -64,27 +64,15 @@ void run_input_done(struct run_input *input);
 CAIRN_MUST_CHECK int run_input_bytes(uint64_t offset, void *buf, size_t len, void *arg);
 /* All of it is read: -EBADMSG where it does not hash to its name in the head. */
 CAIRN_MUST_CHECK int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN]);
-
-/* --- all of a head (runs.c) ------------------------------------------------------------------- */
-
 /* Is it in STORE/runs, whole and verified? -ENOENT: it has to be fetched. Anything else: the disk
  * cannot read it; another copy of it can be written elsewhere. */
 CAIRN_MUST_CHECK int run_look(const struct local *local, const struct run_info *info);
-/* The same of all runs of a head; the first error. */
-CAIRN_MUST_CHECK int runs_verify(const struct local *local, const struct head *head);
-/* The rows of runs in STORE/runs, merged, in key order. `drop_removed`: not those
- * without a value. */
+
+/* The rows of runs in STORE/runs, merged, in key order. `drop_removed`: not those without a value.
+ * (run_lists.c) */
 CAIRN_MUST_CHECK int runs_merge(const struct local *local, const struct run_info *runs,
                                 size_t count, bool drop_removed,
                                 int (*fn)(const struct run_row *row, void *arg), void *arg);
-/* Reads the rows of a head. */
-CAIRN_MUST_CHECK int runs_read(const struct local *local, const struct head *head,
-                               int (*fn)(const struct run_row *row, void *arg), void *arg);
-/* Reads the rows of a head's runs from number `first` on; with `first` above 0, rows without a
- * value are given too. */
-CAIRN_MUST_CHECK int runs_read_from(const struct local *local, const struct head *head,
-                                    uint32_t first, int (*fn)(const struct run_row *row, void *arg),
-                                    void *arg);
 /* From which on the runs of a list become one: those that together are at least half as long as the
  * one before them are merged with it. So there are as many as the logarithm of the whole, and each
  * row is written again as seldom. At most `most` bytes, where a head has room. */
@@ -93,5 +81,3 @@ size_t runs_first_to_merge(const struct run_info *runs, size_t count, uint64_t m
 CAIRN_MUST_CHECK int runs_merge_from(const struct local *local, struct room *room,
                                      const struct run_info *info, struct run_info *runs,
                                      size_t *count, size_t first);
-/* Removes files of runs that the head does not name, if it is STORE/head. */
-void runs_tidy(const struct local *local, struct room *room, const struct head *head);

@@ -18,7 +18,7 @@
 #include "commit/local.h"
 #include "commit/packs.h"
 #include "commit/room.h"
-#include "commit/run_file.h"
+#include "commit/run_lists.h"
 #include "commit/writeback_internal.h"
 
 #define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */
@@ -87,7 +87,7 @@ static int write_run(struct snapshot *snapshot, struct view_cut *cut, struct run
         r = run_file_finish(&rows.file, info);
     run_file_done(&rows.file);
     if (r < 0)
-        run_file_abandon(snapshot->local, info->id);
+        run_file_abandon(snapshot->local, info);
     return r;
 }
 

@@ -20,9 +20,14 @@ int superblock_read(const char *path, struct superblock *ret)
     return superblock_decode(bytes, len, ret);
 }
 
+/* Of several nodes each announces in its own prefix what it uses: for who reads all, that may be
+ * all. */
 int local_allow_encodings(struct local *local, uint64_t incompat)
 {
-    uint64_t missing = incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~local->sb.incompat;
+    const uint64_t known = SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES;
+    bool reads_nodes = incompat & SUPERBLOCK_INCOMPAT_NODES && local_follows(local);
+    uint64_t allowed = reads_nodes ? known : incompat & SUPERBLOCK_INCOMPAT_ENCODINGS;
+    uint64_t missing = allowed & ~local->sb.incompat;
     if (missing == 0)
         return 0;
     _cleanup_free_ char *path = xasprintf("%s/superblock", local->path);

@@ -30,6 +30,7 @@ struct run_info {
     uint64_t rows;       /* set by run_writer_finish() */
     uint64_t length;     /* of the file; set by run_writer_finish() */
     uint8_t hash[32];    /* over the whole file, by the caller; not in the file */
+    uint32_t node;       /* whose object it is, by the caller; 0: of no node. Not in the file */
 };
 
 struct run_row {

@@ -15,8 +15,8 @@
 #define SUPERBLOCK_INCOMPAT_DENSE (1ull << 3)
 #define SUPERBLOCK_INCOMPAT_MATRIX (1ull << 4) /* fx may have columns, or be without signs */
 #define SUPERBLOCK_INCOMPAT_ANS (1ull << 5)    /* dx may have a code for each exponent */
-/* The prefix has several writers; the store is one of them. Set by the caller, also of a prefix
- * info and of a head. */
+/* The prefix has several writers; the store is one of them, or, without a number, reads what they
+ * write. Set by the caller, also of a prefix info and of a head. */
 #define SUPERBLOCK_INCOMPAT_NODES (1ull << 6)
 /* Encodings that chunks may have; set by the caller, also of a prefix info. */
 #define SUPERBLOCK_INCOMPAT_ENCODINGS                                                              \

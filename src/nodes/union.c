@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "commit/journal.h"
-#include "commit/run_file.h"
+#include "commit/run_lists.h"
 #include "nodes/fold.h"
 #include "prefix/heads.h"
 #include "prefix/runs.h"
@@ -34,7 +34,7 @@ static int adopt_rows(struct view *view, const struct local *local, const struct
         .number = head->number, .max_id = head->max_id, .has_nodes = true};
     int r = view_adopt_begin(view, &adoption);
     if (r == 0)
-        r = runs_read(local, head, add_row, adoption);
+        r = runs_merge(local, head->runs, head->run_count, true, add_row, adoption);
     if (r == 0)
         r = view_adopt_end(adoption, &state, &of_view);
     view_adopt_done(adoption);
@@ -56,10 +56,11 @@ static int fill_view(struct union_names *names, struct view *view)
 {
     struct prefix *prefix = names->prefix;
     const struct head *head = &prefix->head;
+    struct lost_object lost;
     /* A head may come before the first name does. */
     if (head->run_count == 0)
         return view_track(view);
-    TRY(runs_fetch_head(prefix, head));
+    TRY(runs_fetch(prefix, head->runs, head->run_count, &lost));
     return adopt_rows(view, prefix->local, head);
 }
 
@@ -134,7 +135,7 @@ static int write_run(struct union_names *names, struct view_cut *cut, struct run
         r = run_file_finish(&file, info);
     run_file_done(&file);
     if (r < 0 || !*ret_has_rows)
-        run_file_abandon(local, info->id);
+        run_file_abandon(local, info);
     return r;
 }
 
@@ -196,7 +197,7 @@ static void tidy(const struct union_names *names)
 {
     const struct prefix *prefix = names->prefix;
     if (local_head_write(prefix->local, &prefix->head) == 0)
-        runs_tidy(prefix->local, prefix->room, &prefix->head);
+        runs_tidy_own(prefix->local, prefix->room, &prefix->head);
 }
 
 int union_publish(struct union_names *names, struct head *head)

@@ -96,6 +96,8 @@ static int attach_writer(struct prefix *prefix, prefix_may_fn *may, void *arg, c
 static int attach_online(struct prefix *prefix, prefix_may_fn *may, void *arg, char **ret_text)
 {
     int r = prefix_look(prefix, true, ret_text);
+    if (r == 0)
+        r = prefix_check_nodes(prefix, ret_text);
     if (r == 0 && prefix->has_marker)
         r = find_head(prefix, ret_text);
     if (r == 0)

@@ -18,7 +18,8 @@ struct prefix_check {
 };
 
 /* Heads (the newest PREFIX_CHECK_HEADS), and both objects of each run that they name: content of
- * those of the head that is shown, presence and length of the others. Negative: the remote cannot
- * be read now, or it was interrupted (-EINTR). Blocks. */
+ * those of the head that is shown, presence and length of the others. Of heads of several nodes
+ * their feeds, too; the runs of nodes only as far as the shown head and newer ones need them.
+ * Negative: the remote cannot be read now, or it was interrupted (-EINTR). Blocks. */
 #define PREFIX_CHECK_HEADS 1000u
 CAIRN_MUST_CHECK int prefix_check_heads(struct prefix *prefix, struct prefix_check *check);

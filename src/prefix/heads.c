@@ -30,14 +30,15 @@ static int decode_head(const void *buf, size_t len, void *arg)
 }
 
 /* Numbers of a later epoch than the head's were never given out: a store that goes on from them
- * would give them out again, or have none left. */
+ * would give them out again, or have none left. Of several nodes each has epochs of its own. */
 static bool numbers_fit(const struct head *head)
 {
+    uint64_t last = head_has_nodes(head) ? EPOCH_LAST - 1 : head->epoch;
     bool fit = head->number < NUMBER_MAX && head->epoch < EPOCH_LAST &&
-               head->cut >> SEQ_EPOCH_SHIFT <= head->epoch &&
-               ID_EPOCH(head->max_ino) < EPOCH_LAST && ID_EPOCH(head->max_id) <= head->epoch;
+               head->cut >> SEQ_EPOCH_SHIFT <= last && ID_EPOCH(head->max_ino) < EPOCH_LAST &&
+               ID_EPOCH(head->max_id) <= last;
     for (uint32_t i = 0; i < head->run_count; i++)
-        fit = fit && ID_EPOCH(head->runs[i].id) <= head->epoch;
+        fit = fit && ID_EPOCH(head->runs[i].id) <= last;
     return fit;
 }
 

@@ -10,6 +10,12 @@ static inline bool head_is_theirs(const struct local *local, const struct head *
     return head->number > 0 && memcmp(head->store, local->sb.store, sizeof head->store) != 0;
 }
 
+/* Who wrote it, for people. */
+static inline const char *head_writer_text(const struct head *head)
+{
+    return head_has_nodes(head) ? "several nodes" : head->holder;
+}
+
 /* --- heads.c ---------------------------------------------------------------------------------- */
 
 /* Its number; 0: there is none after number `after`. */
@@ -40,14 +46,15 @@ bool tried_is_own(const struct prefix *prefix, const struct head *head);
 /* --- whole.c ---------------------------------------------------------------------------------- */
 
 /* The newest head between two numbers of which all runs are in STORE/runs now, where a later one
- * lacks `lost_run`. -ENOENT: there is none. */
+ * lacks what is lost. -ENOENT: there is none. */
 CAIRN_MUST_CHECK int heads_find_whole(struct prefix *prefix, uint64_t after, uint64_t before,
-                                      uint64_t lost_run, struct head *ret_head);
-/* The newest head lacks a run, as `why` says: prefix->head becomes a whole one after number
+                                      const struct lost_object *lost, struct head *ret_head);
+/* The newest head lacks an object, as `why` says: prefix->head becomes a whole one after number
  * `after`, where the options allow it. Else *ret_text says what can be done (caller frees). Reads
  * alone. */
-CAIRN_MUST_CHECK int heads_go_back(struct prefix *prefix, uint64_t after, uint64_t lost_run,
-                                   const char *why, char **ret_text);
+CAIRN_MUST_CHECK int heads_go_back(struct prefix *prefix, uint64_t after,
+                                   const struct lost_object *lost, const char *why,
+                                   char **ret_text);
 /* The same where the newest head itself is damaged, and the options allow it. */
 CAIRN_MUST_CHECK int heads_go_back_from_damaged(struct prefix *prefix, char **ret_text);
 /* The newest head that is there may not be the newest that was: a run that no head names tells.

@@ -3,6 +3,7 @@
 #include "prefix/prefix.h"
 
 #include <stdarg.h>
+#include <stdio.h>
 
 #include "base/cause.h"
 
@@ -133,4 +134,14 @@ int prefix_list_numbers(struct prefix *prefix, const char *directory, uint64_t a
     int r = prefix_list(prefix, directory, after, add_number, numbers);
     vector_sort(numbers, compare_u64);
     return r;
+}
+
+void run_object_name(const struct run_info *info, enum run_place place, char buf[RUN_OBJECT_LEN])
+{
+    unsigned long long id = info->id;
+    if (info->node)
+        (void)snprintf(buf, RUN_OBJECT_LEN, "nodes/%016llx/%s/%016llx",
+                       (unsigned long long)info->node, run_directories[place], id);
+    else
+        (void)snprintf(buf, RUN_OBJECT_LEN, "%s/%016llx", run_directories[place], id);
 }

@@ -70,6 +70,17 @@ int prefix_check_history(struct prefix *prefix, char **ret_text)
     return -EINVAL;
 }
 
+int prefix_check_nodes(const struct prefix *prefix, char **ret_text)
+{
+    bool has_nodes = prefix->has_marker && prefix->marker.incompat & SUPERBLOCK_INCOMPAT_NODES;
+    if (!has_nodes || prefix->options->read_only || prefix->options->nodes)
+        return 0;
+    *ret_text = xasprintf("several nodes write %s: mount with -o nodes to write there, too, or "
+                          "with -o ro to read",
+                          prefix->name);
+    return -EINVAL;
+}
+
 static void describe_own(const struct prefix *prefix, struct prefix_info *ret)
 {
     const struct superblock *sb = &prefix->local->sb;

@@ -33,6 +33,15 @@ DEFINE_VECTOR(numbers, uint64_t);
 enum run_place { RUN_FIRST, RUN_COPY, RUN_PLACES };
 extern const char *const run_directories[RUN_PLACES];
 
+/* An object that a head needs, and that the prefix has not, or damaged: of a run, in both places.
+ */
+struct lost_object {
+    enum { LOST_NOTHING, LOST_RUN, LOST_FEED } kind;
+    uint32_t node;   /* whose */
+    uint64_t number; /* id of a run; round of a feed */
+    uint64_t epoch;  /* LOST_FEED */
+};
+
 /* Who uses the prefix, as it is asked. Any thread. */
 struct prefix_user {
     void *arg; /* goes back with each call */
@@ -139,6 +148,10 @@ CAIRN_MUST_CHECK int prefix_list(struct prefix *prefix, const char *directory, u
 CAIRN_MUST_CHECK int prefix_list_numbers(struct prefix *prefix, const char *directory,
                                          uint64_t after, struct numbers *numbers);
 
+#define RUN_OBJECT_LEN 64u
+/* The name of its object: "runs/ID", of a node below nodes/NODE/. */
+void run_object_name(const struct run_info *info, enum run_place place, char buf[RUN_OBJECT_LEN]);
+
 /* --- prefix.c --------------------------------------------------------------------------------- */
 
 /* Reads the marker. -ENOENT: it is not there. */
@@ -149,6 +162,9 @@ CAIRN_MUST_CHECK int prefix_meet(struct prefix *prefix);
 CAIRN_MUST_CHECK int prefix_look(struct prefix *prefix, bool has_store, char **ret_text);
 /* -EINVAL with *ret_text: the prefix is of another history than the store. */
 CAIRN_MUST_CHECK int prefix_check_history(struct prefix *prefix, char **ret_text);
+/* -EINVAL with *ret_text: several nodes write the prefix, and this store would be its only writer.
+ */
+CAIRN_MUST_CHECK int prefix_check_nodes(const struct prefix *prefix, char **ret_text);
 /* For a writer: are all heads there that writers created before they stored runs? -EBUSY with
  * *ret_text: no. With --rollback they are given up: their epochs are not used again. */
 CAIRN_MUST_CHECK int prefix_check_newest(struct prefix *prefix, char **ret_text);

@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "commit/run_file.h"
+#include "commit/run_lists.h"
 #include "prefix/runs.h"
 
 #define FETCH_THREADS 8u
@@ -35,9 +35,12 @@ bool run_is_bad(const struct prefix *prefix, uint64_t id, enum run_place place)
     return false;
 }
 
-static void note_bad_run(struct prefix *prefix, uint64_t id, enum run_place place)
+/* Those of other nodes are theirs to put again. */
+static void note_bad_run(struct prefix *prefix, const struct run_info *info, enum run_place place)
 {
-    if (run_is_bad(prefix, id, place) || prefix->runs.bad_count == ARRAY_LEN(prefix->runs.bad))
+    uint64_t id = info->id;
+    if (info->node || run_is_bad(prefix, id, place) ||
+        prefix->runs.bad_count == ARRAY_LEN(prefix->runs.bad))
         return; /* one that has no room is found again */
     prefix->runs.bad[prefix->runs.bad_count++] = (struct bad_run){id, place};
     atomic_store(&prefix->runs.are_due, true);
@@ -62,8 +65,8 @@ struct piece_job {
 
 static int fetch_bytes(const struct piece_job *job, uint64_t len)
 {
-    char object[OBJECT_NAME_LEN];
-    object_name(run_directories[job->place], job->info->id, object);
+    char object[RUN_OBJECT_LEN];
+    run_object_name(job->info, job->place, object);
     void *bytes = xmalloc_large(len);
     int r = job->prefix->tier->ops->get_range(job->prefix->tier, object, job->offset, bytes, len);
     if (r == 0)
@@ -93,7 +96,7 @@ static void fetch_piece(void *arg)
 /* A file of the run's length under a preliminary name. */
 static int open_new_run(const struct local *local, const struct run_info *info, struct new_run *run)
 {
-    _cleanup_free_ char *path = run_path(local, info->id, ".new");
+    _cleanup_free_ char *path = run_path(local, info, ".new");
     run->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (run->fd < 0)
         return -errno;
@@ -107,8 +110,8 @@ static int settle_fetched(const struct local *local, const struct run_info *info
                           const struct new_run *run)
 {
     struct run_input input = {.fd = run->fd, .id = info->id, .length = info->length};
-    _cleanup_free_ char *from = run_path(local, info->id, ".new");
-    _cleanup_free_ char *to = run_path(local, info->id, "");
+    _cleanup_free_ char *from = run_path(local, info, ".new");
+    _cleanup_free_ char *to = run_path(local, info, "");
     int r = run_input_verify(&input, info->hash);
     if (r == 0 && fsync(run->fd) < 0)
         r = -errno;
@@ -167,7 +170,7 @@ static int end_run(struct run_fetch *fetch, enum run_place place, size_t i,
         r = settle_fetched(fetch->prefix->local, info, run);
     (void)close(run->fd);
     if (r < 0)
-        run_file_abandon(fetch->prefix->local, info->id);
+        run_file_abandon(fetch->prefix->local, info);
     else
         fetch->fetched = true;
     fetch->lost[i][place] = r;
@@ -205,9 +208,11 @@ static void explain_lost(const struct run_fetch *fetch)
 {
     size_t i = fetch->first_lost;
     check(i < fetch->count);
-    cause_note("runs/%016llx is %s, and its copy copies/%016llx is %s",
-               (unsigned long long)fetch->runs[i].id, explain(fetch->lost[i][RUN_FIRST]),
-               (unsigned long long)fetch->runs[i].id, explain(fetch->lost[i][RUN_COPY]));
+    char first[RUN_OBJECT_LEN], copy[RUN_OBJECT_LEN];
+    run_object_name(&fetch->runs[i], RUN_FIRST, first);
+    run_object_name(&fetch->runs[i], RUN_COPY, copy);
+    cause_note("%s is %s, and its copy %s is %s", first, explain(fetch->lost[i][RUN_FIRST]), copy,
+               explain(fetch->lost[i][RUN_COPY]));
 }
 
 /* Runs that came from one place while the other has them not, or damaged. */
@@ -215,19 +220,20 @@ static void note_bad_runs(const struct run_fetch *fetch)
 {
     for (size_t i = 0; i < fetch->count; i++)
         for (unsigned place = 0; place < RUN_PLACES; place++) {
-            unsigned long long id = fetch->runs[i].id;
+            char bad[RUN_OBJECT_LEN], other[RUN_OBJECT_LEN];
             if (!prefix_object_is_lost(fetch->lost[i][place]))
                 continue;
-            log_warn("remote: %s/%016llx is %s; its state was read from %s/%016llx",
-                     run_directories[place], id, explain(fetch->lost[i][place]),
-                     run_directories[RUN_PLACES - 1 - place], id);
-            note_bad_run(fetch->prefix, id, place);
+            run_object_name(&fetch->runs[i], place, bad);
+            run_object_name(&fetch->runs[i], RUN_PLACES - 1 - place, other);
+            log_warn("remote: %s is %s; its state was read from %s", bad,
+                     explain(fetch->lost[i][place]), other);
+            note_bad_run(fetch->prefix, &fetch->runs[i], place);
         }
 }
 
 /* At most HEAD_RUNS_MAX. */
 static int fetch_some(struct prefix *prefix, const struct run_info *runs, size_t count,
-                      uint64_t *ret_lost)
+                      struct lost_object *ret_lost)
 {
     struct run_fetch fetch = {.prefix = prefix, .runs = runs, .count = count};
     int r = 0;
@@ -239,15 +245,19 @@ static int fetch_some(struct prefix *prefix, const struct run_info *runs, size_t
     }
     _cleanup_free_ char *directory = xasprintf("%s/runs", prefix->local->path);
     room_account_runs(prefix->room);
-    *ret_lost = prefix_object_is_lost(r) ? runs[fetch.first_lost].id : 0;
-    if (prefix_object_is_lost(r))
+    *ret_lost = (struct lost_object){0};
+    if (prefix_object_is_lost(r)) {
+        const struct run_info *lost = &runs[fetch.first_lost];
+        *ret_lost = (struct lost_object){.kind = LOST_RUN, .node = lost->node, .number = lost->id};
         explain_lost(&fetch);
-    else if (r == 0)
+    }
+    if (r == 0)
         note_bad_runs(&fetch);
     return r == 0 && fetch.fetched ? io_fsync_dir(directory) : r;
 }
 
-int runs_fetch(struct prefix *prefix, const struct run_info *runs, size_t count, uint64_t *ret_lost)
+int runs_fetch(struct prefix *prefix, const struct run_info *runs, size_t count,
+               struct lost_object *ret_lost)
 {
     size_t at = 0;
     do {
@@ -258,8 +268,40 @@ int runs_fetch(struct prefix *prefix, const struct run_info *runs, size_t count,
     return 0;
 }
 
-int runs_fetch_head(struct prefix *prefix, const struct head *head)
+int runs_fetch_head(struct prefix *prefix, const struct head *head, struct lost_object *ret_lost)
 {
-    uint64_t lost;
-    return runs_fetch(prefix, head->runs, head->run_count, &lost);
+    _cleanup_(run_lists_done) struct run_lists lists = {0};
+    VECTOR(struct run_info) all = {0};
+    TRY(feeds_fetch(prefix, head, ret_lost));
+    TRY(run_lists_of(prefix->local, head, &lists));
+    for (size_t i = 0; i < lists.lists.count; i++)
+        vector_add_all(&all, lists.lists.at[i].runs, lists.lists.at[i].count);
+    int r = runs_fetch(prefix, all.at, all.count, ret_lost);
+    vector_free(&all);
+    return r;
+}
+
+static int node_names_run(struct prefix *prefix, const struct head *head, uint32_t writer,
+                          uint64_t id, bool *ret_names)
+{
+    _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
+    TRY(feed_fetch(prefix, head, writer));
+    TRY(feed_look(prefix->local, head, writer, feed));
+    for (uint32_t i = 0; i < feed->run_count; i++)
+        *ret_names = *ret_names || feed->runs[i].id == id;
+    return 0;
+}
+
+int head_names_lost(struct prefix *prefix, const struct head *head, const struct lost_object *lost,
+                    bool *ret_names)
+{
+    *ret_names = lost->kind == LOST_RUN && !lost->node && head_names_run(head, lost->number);
+    for (uint32_t i = 0; i < head->writer_count && !*ret_names; i++) {
+        const struct head_writer *writer = &head->writers[i];
+        if (lost->kind == LOST_FEED)
+            *ret_names = writer->feed_round == lost->number && writer->epoch == lost->epoch;
+        else if (lost->kind == LOST_RUN && writer->node == lost->node && head_reads_writer(head, i))
+            TRY(node_names_run(prefix, head, i, lost->number, ret_names));
+    }
+    return 0;
 }

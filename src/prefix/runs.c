@@ -22,8 +22,8 @@ static int put_run_at(struct prefix *prefix, const struct run_info *info, enum r
                       bool *ret_is_local)
 {
     struct run_input input;
-    char object[OBJECT_NAME_LEN];
-    object_name(run_directories[place], info->id, object);
+    char object[RUN_OBJECT_LEN];
+    run_object_name(info, place, object);
     int r = run_input_open(prefix->local, info, &input);
     struct tier_source source = {.len = info->length, .read = run_input_bytes, .arg = &input};
     /* A small one must not keep a state waiting that is there already. */
@@ -106,9 +106,9 @@ static int check_run_content(struct prefix *prefix, const struct run_info *info,
 int run_check_at(struct prefix *prefix, const struct run_info *info, enum run_place place,
                  bool reads_content)
 {
-    char object[OBJECT_NAME_LEN];
+    char object[RUN_OBJECT_LEN];
     uint64_t len;
-    object_name(run_directories[place], info->id, object);
+    run_object_name(info, place, object);
     int r = prefix->tier->ops->stat(prefix->tier, object, &len);
     if (r == 0 && len != info->length)
         r = -EUCLEAN;
@@ -119,10 +119,11 @@ int run_check_at(struct prefix *prefix, const struct run_info *info, enum run_pl
 static int put_run_again(struct prefix *prefix, const struct run_info *info, enum run_place place,
                          const char *why)
 {
+    struct lost_object lost;
     bool is_local;
     int r = run_look(prefix->local, info);
     if (r == -ENOENT)
-        r = runs_fetch_head(prefix, &prefix->head);
+        r = runs_fetch_head(prefix, &prefix->head, &lost);
     if (r == 0)
         r = put_run_at(prefix, info, place, &is_local);
     if (r == 0)
@@ -158,10 +159,11 @@ int runs_keep(struct prefix *prefix, const uint64_t seen[RUN_PLACES])
 /* The file in STORE/runs: a view that is lost is made from it. */
 static int scrub_local_run(struct prefix *prefix, const struct run_info *info)
 {
+    struct lost_object lost;
     if (run_look(prefix->local, info) != -ENOENT)
         return 0;
     atomic_fetch_add(&prefix->runs.scrub_found, 1);
-    int r = runs_fetch_head(prefix, &prefix->head);
+    int r = runs_fetch_head(prefix, &prefix->head, &lost);
     if (r == 0) {
         atomic_fetch_add(&prefix->runs.scrub_healed, 1);
         log_info("NVMe: runs/%016llx was missing or damaged: fetched again",

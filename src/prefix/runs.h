@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The runs of a prefix, of which each lies there twice; in STORE/runs they are commit/run_file.h's.
- */
+/* The runs of a prefix, of which each lies there twice, and the feeds that name runs; in STORE/runs
+ * and STORE/feeds they are commit/run_lists.h's. */
 #pragma once
 
 #include "prefix/prefix.h"
+
+/* --- feeds.c ---------------------------------------------------------------------------------- */
+
+/* Makes sure that STORE/feeds has the feed of this writer of the head. prefix_object_is_lost() of
+ * the result: the prefix does not have it any more. */
+CAIRN_MUST_CHECK int feed_fetch(struct prefix *prefix, const struct head *head, uint32_t writer);
+/* The same, of all feeds by which content is read. *ret_lost: the first that is lost; cause_text()
+ * names it. */
+CAIRN_MUST_CHECK int feeds_fetch(struct prefix *prefix, const struct head *head,
+                                 struct lost_object *ret_lost);
 
 /* --- run_fetch.c ------------------------------------------------------------------------------ */
 
@@ -11,10 +21,14 @@
  * the result: the prefix does not have *ret_lost any more, in neither place; cause_text() names it.
  */
 CAIRN_MUST_CHECK int runs_fetch(struct prefix *prefix, const struct run_info *runs, size_t count,
-                                uint64_t *ret_lost);
-/* The same, of all runs of a head. */
-CAIRN_MUST_CHECK int runs_fetch_head(struct prefix *prefix, const struct head *head);
+                                struct lost_object *ret_lost);
+/* The same, of all runs from which the state of a head is read, and of the feeds that name them. */
+CAIRN_MUST_CHECK int runs_fetch_head(struct prefix *prefix, const struct head *head,
+                                     struct lost_object *ret_lost);
 bool head_names_run(const struct head *head, uint64_t id);
+/* Does the head need what was lost? Where that takes one of its feeds, it is fetched. */
+CAIRN_MUST_CHECK int head_names_lost(struct prefix *prefix, const struct head *head,
+                                     const struct lost_object *lost, bool *ret_names);
 /* Was one of its objects found missing or damaged, and not put again since? */
 bool run_is_bad(const struct prefix *prefix, uint64_t id, enum run_place place);
 

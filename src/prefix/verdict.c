@@ -78,6 +78,17 @@ bool head_is_from_here(const struct prefix *prefix, const struct head *known)
     return known && !local_head_is_lost(known) && (!name || strcmp(name, prefix->name) == 0);
 }
 
+static bool same_writers(const struct head *a, const struct head *b)
+{
+    if (a->writer_count != b->writer_count)
+        return false;
+    for (uint32_t i = 0; i < a->writer_count; i++)
+        if (memcmp(a->writers[i].feed_hash, b->writers[i].feed_hash,
+                   sizeof a->writers[i].feed_hash) != 0)
+            return false;
+    return true;
+}
+
 bool head_same_state(const struct head *a, const struct head *b)
 {
     if (a->cut != b->cut || a->run_count != b->run_count ||
@@ -86,7 +97,7 @@ bool head_same_state(const struct head *a, const struct head *b)
     for (uint32_t i = 0; i < a->run_count; i++)
         if (a->runs[i].id != b->runs[i].id)
             return false;
-    return true;
+    return same_writers(a, b);
 }
 
 /* The view follows only what was durable: it may know more than the journal has, which ends where
@@ -230,13 +241,14 @@ static char *explain_other(const struct prefix *prefix, const struct head *head)
                          "data that was never published; mount it without --remote once: what "
                          "there is can be copied then, and "
                          "without any it goes on from the remote the next time",
-                         prefix->name, head->holder, (unsigned long long)head->number,
+                         prefix->name, head_writer_text(head), (unsigned long long)head->number,
                          prefix->local->path);
     return xasprintf(
         "%s went on without this store: %s published head %llu, and %s has data that is not in "
         "it; mount it without --remote to copy them, and give an empty STORE to go on from "
         "the remote",
-        prefix->name, head->holder, (unsigned long long)head->number, prefix->local->path);
+        prefix->name, head_writer_text(head), (unsigned long long)head->number,
+        prefix->local->path);
 }
 
 static char *explain_unknown(const struct prefix *prefix)
@@ -262,7 +274,7 @@ static char *explain_given_up(const struct prefix *prefix, const struct head *kn
         "changed. To copy its files, mount it without --remote; to publish its state elsewhere, "
         "mount it with an empty prefix; to go on from the remote without it, give an empty STORE",
         prefix->name, (unsigned long long)known->number, of, when, (unsigned long long)head->number,
-        head->holder, prefix->local->path, (unsigned long long)known->number,
+        head_writer_text(head), prefix->local->path, (unsigned long long)known->number,
         (unsigned long long)known->files, (double)known->logical_bytes / MIB);
 }
 

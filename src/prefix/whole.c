@@ -23,21 +23,24 @@ static void drop_number(struct numbers *numbers, size_t at)
     numbers->count--;
 }
 
-/* The newest of the candidates that does not name the run, and what comes after it is none any
- * more. Heads name a run without a gap from the first one on, so halving finds it. -ENOENT: all do
- * name it. */
-static int find_head_without(struct prefix *prefix, struct numbers *numbers, uint64_t run,
-                             struct head *head)
+/* The newest of the candidates that does not name what is lost, and what comes after it is none any
+ * more. Heads name an object without a gap from the first one on, so halving finds it. -ENOENT: all
+ * do name it. */
+static int find_head_without(struct prefix *prefix, struct numbers *numbers,
+                             const struct lost_object *lost, struct head *head)
 {
-    size_t first = 0; /* candidates before it do not name the run; from numbers->count on, all do */
+    size_t first = 0; /* candidates before it do not name it; from numbers->count on, all do */
+    bool names = false;
     while (first < numbers->count) {
         size_t middle = first + (numbers->count - first) / 2;
         int r = head_read(prefix, numbers->at[middle], head);
+        if (r == 0)
+            r = head_names_lost(prefix, head, lost, &names);
         if (prefix_object_is_lost(r))
             drop_number(numbers, middle);
         else if (r < 0)
             return r;
-        else if (head_names_run(head, run))
+        else if (names)
             numbers->count = middle;
         else
             first = middle + 1;
@@ -63,23 +66,24 @@ static void drop_given_up(struct numbers *numbers, const struct head *head)
     numbers->count = kept;
 }
 
-int heads_find_whole(struct prefix *prefix, uint64_t after, uint64_t before, uint64_t lost_run,
-                     struct head *ret_head)
+int heads_find_whole(struct prefix *prefix, uint64_t after, uint64_t before,
+                     const struct lost_object *lost, struct head *ret_head)
 {
+    struct lost_object next;
     struct numbers numbers = {0};
     int r = prefix_list_numbers(prefix, "heads", after, &numbers);
     drop_given_up(&numbers, &prefix->head);
     while (numbers.count > 0 && numbers.at[numbers.count - 1] >= before)
         numbers.count--;
     if (r == 0)
-        r = find_head_without(prefix, &numbers, lost_run, ret_head);
+        r = find_head_without(prefix, &numbers, lost, ret_head);
     while (r == 0) {
-        r = runs_fetch(prefix, ret_head->runs, ret_head->run_count, &lost_run);
+        r = runs_fetch_head(prefix, ret_head, &next);
         if (!prefix_object_is_lost(r))
             break;
         numbers.count--;
         drop_given_up(&numbers, ret_head);
-        r = find_head_without(prefix, &numbers, lost_run, ret_head);
+        r = find_head_without(prefix, &numbers, &next, ret_head);
     }
     vector_free(&numbers);
     return r;
@@ -123,13 +127,13 @@ static int rest_on_whole_head(struct prefix *prefix, const struct head *whole)
     return got == (ssize_t)sizeof prefix->head.nonce ? 0 : -EIO;
 }
 
-int heads_go_back(struct prefix *prefix, uint64_t after, uint64_t lost_run, const char *why,
-                  char **ret_text)
+int heads_go_back(struct prefix *prefix, uint64_t after, const struct lost_object *lost,
+                  const char *why, char **ret_text)
 {
     _cleanup_free_ struct head *whole = xmalloc(sizeof *whole);
     unsigned long long newest = prefix->head.number;
     char since[HEAD_TIME_LEN], of[HEAD_TIME_LEN];
-    int r = heads_find_whole(prefix, after, prefix->head.number, lost_run, whole);
+    int r = heads_find_whole(prefix, after, prefix->head.number, lost, whole);
     head_time_text(prefix->head.published, of);
     head_time_text(r == 0 ? whole->published : 0, since);
     if (r == -ENOENT) {
@@ -168,7 +172,7 @@ int heads_go_back_from_damaged(struct prefix *prefix, char **ret_text)
     TRY(heads_newest_number(prefix, 0, &newest));
     (void)snprintf(why, sizeof why, "heads/%016llx is damaged", (unsigned long long)newest);
     prefix->head = (struct head){.number = newest};
-    int r = heads_go_back(prefix, 0, 0, why, ret_text);
+    int r = heads_go_back(prefix, 0, &(struct lost_object){0}, why, ret_text);
     if (r < 0)
         prefix->head = (struct head){0};
     return r;
@@ -199,7 +203,8 @@ void heads_look_for_later_run(struct prefix *prefix)
     uint64_t newest = 0;
     for (uint32_t i = 0; i < head->run_count; i++)
         newest = max_u64(newest, head->runs[i].id);
-    if (newest == 0 || prefix->shown_instead || !prefix->is_attached ||
+    /* Ids of several nodes do not ascend. */
+    if (newest == 0 || head_has_nodes(head) || prefix->shown_instead || !prefix->is_attached ||
         prefix->tier->ops->now(prefix->tier, &later.until) < 0)
         return;
     later.id = newest;

@@ -310,19 +310,19 @@ static int judge_and_fetch(struct store *store, const struct head *known, enum v
                            char **ret_text)
 {
     struct remote *remote = store->remote;
-    uint64_t run, after = number_before_candidates(store, known);
+    struct lost_object lost;
+    uint64_t after = number_before_candidates(store, known);
     for (;;) {
         *ret = verdict_of(&remote->prefix, store->commit.journal, known, &remote->prefix.head);
         bool may_go_back =
             *ret == VERDICT_REFUSE && went_back_from(store, known, &remote->prefix.head);
         if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON && !may_go_back)
             return 0;
-        int r = runs_fetch(&remote->prefix, remote->prefix.head.runs, remote->prefix.head.run_count,
-                           &run);
+        int r = runs_fetch_head(&remote->prefix, &remote->prefix.head, &lost);
         if (!prefix_object_is_lost(r))
             return r;
         _cleanup_free_ char *why = xstrdup(cause_text());
-        TRY(heads_go_back(&remote->prefix, after, run, why, ret_text));
+        TRY(heads_go_back(&remote->prefix, after, &lost, why, ret_text));
     }
 }
 

@@ -42,17 +42,18 @@ static int follow_row(const struct run_row *row, void *arg)
     return view_follow_row(arg, row);
 }
 
-/* The number of runs that the two heads have in common. Runs are only ever added and the newest
- * merged: what comes after these has all that changed, and maybe more. */
-static uint32_t common_runs(const struct head *known, const struct head *head)
+/* The runs that lead from the known head to the new one. Without the runs of the known one that is
+ * all. */
+static int find_runs(struct store *store, const struct follow_step *step, struct run_lists *lists)
 {
-    uint32_t n = 0;
-    while (n < known->run_count && n < head->run_count && known->runs[n].id == head->runs[n].id)
-        n++;
-    return known->cut <= head->cut ? n : 0;
+    _cleanup_(run_lists_done) struct run_lists known = {0};
+    TRY(run_lists_of(&store->local, step->head, lists));
+    if (run_lists_of(&store->local, step->known, &known) == 0)
+        run_lists_go_on(lists, &known);
+    return 0;
 }
 
-static int change_view(struct store *store, struct follow_step *step, uint32_t first)
+static int change_view(struct store *store, struct follow_step *step, const struct run_lists *lists)
 {
     const struct head *head = step->head;
     struct view_follow *follow = NULL;
@@ -64,9 +65,10 @@ static int change_view(struct store *store, struct follow_step *step, uint32_t f
         .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
     memcpy(state.chain, head->chain, sizeof state.chain);
     step->changed.count = 0;
-    int r = view_follow_begin(store->local.view, first == 0, note_change, &step->changed, &follow);
+    int r = view_follow_begin(store->local.view, run_lists_are_new(lists), note_change,
+                              &step->changed, &follow);
     if (r == 0)
-        r = runs_read_from(&store->local, head, first, follow_row, follow);
+        r = run_lists_read(&store->local, lists, follow_row, follow);
     if (r == 0) {
         change_next_generation(store->commit.change);
         r = view_follow_end(follow, &state, &of_view);
@@ -88,10 +90,25 @@ static bool has_own_operations(struct store *store)
     return r < 0 || own;
 }
 
+/* By the runs that are new. If these do not lead there, by all. */
+static int change_view_by_runs(struct store *store, struct follow_step *step,
+                               struct run_lists *lists)
+{
+    int r = change_view(store, step, lists);
+    if (r != -EUCLEAN || run_lists_are_new(lists))
+        return r;
+    log_warn("remote: head %llu does not continue the one before: comparing everything",
+             (unsigned long long)step->head->number);
+    run_lists_forget(lists);
+    return change_view(store, step, lists);
+}
+
 static int perform(struct store *store, struct follow_step *step)
 {
+    _cleanup_(run_lists_done) struct run_lists lists = {0};
     if (has_own_operations(store))
         return -ESTALE;
+    TRY(find_runs(store, step, &lists));
     int r = room_for_view(store->commit.room);
     if (r == 0) /* chunks of the head may come to NVMe as they are */
         r = local_allow_encodings(&store->local, step->encodings);
@@ -99,13 +116,7 @@ static int perform(struct store *store, struct follow_step *step)
         r = adopt_mark(store);
     if (r < 0)
         return r;
-    uint32_t first = common_runs(step->known, step->head);
-    r = change_view(store, step, first);
-    if (r == -EUCLEAN && first > 0) {
-        log_warn("remote: head %llu does not continue the one before: comparing everything",
-                 (unsigned long long)step->head->number);
-        r = change_view(store, step, 0);
-    }
+    r = change_view_by_runs(store, step, &lists);
     if (r == -EUCLEAN || r == -EFBIG) { /* nothing was changed */
         int removed = adopt_unmark(store);
         return removed < 0 ? removed : r;
@@ -210,7 +221,8 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
     if (r == -ESTALE)
         remote_error(remote, 0,
                      "head %llu of %s is by %s, and %s has changes of its own: it is not followed",
-                     number, remote->prefix.name, head->holder, remote->store->local.path);
+                     number, remote->prefix.name, head_writer_text(head),
+                     remote->store->local.path);
     else if (r == -EFBIG)
         remote_error(remote, 0,
                      "head %llu differs by too much to be shown at once: mount again to see it",
@@ -228,13 +240,13 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
                      "head %llu cannot be followed now (%s)", number, strerror(-r));
 }
 
-/* 0: the head is shown now. -ENOENT: runs of it are gone, of which *ret_run is one; there may be a
+/* 0: the head is shown now. -ENOENT: what it needs is gone, of which *lost is one; there may be a
  * newer head. A head without a state only names the holder of the prefix: what is shown stays. */
 static int follow_head(struct remote *remote, const struct head *known, const struct head *head,
-                       uint64_t *ret_run)
+                       struct lost_object *lost)
 {
     cause_clear();
-    *ret_run = 0;
+    *lost = (struct lost_object){0};
     struct follow_step step = {.known = known, .head = head};
     if (head->run_count == 0) {
         remote_head_published(remote, head);
@@ -244,28 +256,28 @@ static int follow_head(struct remote *remote, const struct head *known, const st
     int r = prefix_meet(&remote->prefix);
     step.encodings = remote->prefix.marker.incompat | head->incompat;
     if (r == 0)
-        r = runs_fetch(&remote->prefix, head->runs, head->run_count, ret_run);
+        r = runs_fetch_head(&remote->prefix, head, lost);
     if (r == 0)
         r = have_performed(remote, &step);
     if (r == 0)
         settle(remote, &step);
     vector_free(&step.changed);
-    if (r < 0 && !*ret_run)
+    if (r < 0 && !lost->kind)
         explain_failure(remote, head, r);
     return r;
 }
 
 /* The newest head lacks a run: is there one between it and what is shown? */
 static int follow_whole_head(struct remote *remote, struct head *known, const struct head *newest,
-                             uint64_t lost_run)
+                             struct lost_object *lost)
 {
     _cleanup_free_ struct head *whole = xmalloc(sizeof *whole);
     if (remote->runs.unreadable_head != newest->number)
         explain_failure(remote, newest, -ENOENT);
     remote->runs.unreadable_head = newest->number;
-    int r = heads_find_whole(&remote->prefix, known->number, newest->number, lost_run, whole);
+    int r = heads_find_whole(&remote->prefix, known->number, newest->number, lost, whole);
     if (r == 0)
-        r = follow_head(remote, known, whole, &lost_run);
+        r = follow_head(remote, known, whole, lost);
     if (r == 0)
         *known = *whole;
     return r == -ENOENT ? 0 : r;
@@ -275,7 +287,8 @@ static int follow_whole_head(struct remote *remote, struct head *known, const st
 static int look_for_head(struct remote *remote, struct head *known)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    uint64_t lost_run = 0, lost_of = 0; /* the head that lacks it */
+    struct lost_object lost = {0};
+    uint64_t lost_of = 0; /* the head that lacks it */
     int r = 0;
     for (int try = 0; try < TRIES; try++) {
         r = heads_newest(&remote->prefix, known->number, head);
@@ -292,15 +305,15 @@ static int look_for_head(struct remote *remote, struct head *known)
         bool is_lost = r == 0 && head->number == lost_of;
         if (r == 0) {
             remote_works(remote);
-            r = is_lost ? follow_whole_head(remote, known, head, lost_run)
-                        : follow_head(remote, known, head, &lost_run);
+            r = is_lost ? follow_whole_head(remote, known, head, &lost)
+                        : follow_head(remote, known, head, &lost);
         }
         if (r == 0 && !is_lost) {
             log_debug("remote: following %s: head %llu by %s", remote->prefix.name,
-                      (unsigned long long)head->number, head->holder);
+                      (unsigned long long)head->number, head_writer_text(head));
             *known = *head;
         }
-        if (!prefix_object_is_lost(r) || !lost_run)
+        if (!prefix_object_is_lost(r) || !lost.kind)
             break;
         lost_of = head->number;
     }

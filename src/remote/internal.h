@@ -22,7 +22,7 @@
 
 #include "base/cause.h"
 #include "base/rate_limit.h"
-#include "commit/run_file.h"
+#include "commit/run_lists.h"
 #include "commit/shared.h"
 #include "prefix/heads.h"
 #include "prefix/runs.h"

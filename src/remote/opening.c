@@ -26,6 +26,8 @@ int remote_open(struct remote *remote, bool is_new, char **ret_text)
         return 0;
     }
     int r = prefix_look(&remote->prefix, false, ret_text);
+    if (r == 0)
+        r = prefix_check_nodes(&remote->prefix, ret_text);
     if (r == 0 && !remote->prefix.has_marker && remote->options.read_only)
         r = -ENOENT;
     if (r < 0 && !*ret_text)
@@ -86,9 +88,10 @@ int remote_join_to_read(struct remote *remote, char **ret_text)
 int remote_fetch_runs(struct store *store, const struct head *head)
 {
     struct remote *remote = store->remote;
+    struct lost_object lost;
     bool may_ask = remote && (remote->prefix.is_attached || store->local.options.adopting);
     if (may_ask)
-        return runs_fetch_head(&remote->prefix, head);
+        return runs_fetch_head(&remote->prefix, head, &lost);
     int r = runs_verify(&store->local, head);
     room_account_runs(store->commit.room);
     return r;

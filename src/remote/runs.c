@@ -54,7 +54,7 @@ static int write_run(struct remote *remote, struct view_cut *cut, struct run_inf
         r = run_file_finish(&file, info);
     run_file_done(&file);
     if (r < 0 || !*ret_has_rows)
-        run_file_abandon(&remote->store->local, info->id);
+        run_file_abandon(&remote->store->local, info);
     return r;
 }
 

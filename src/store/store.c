@@ -193,7 +193,8 @@ bool store_must_open_again(const struct store *store)
 /* Numbers that it gave out alone would be others', too. */
 static int check_is_no_node(const struct store *store, char **ret_text)
 {
-    if (store->node || !(store->local.sb.incompat & SUPERBLOCK_INCOMPAT_NODES))
+    bool is_nodes = store->local.sb.incompat & SUPERBLOCK_INCOMPAT_NODES && store->local.sb.node;
+    if (store->node || !is_nodes) /* without a number it has only read what they wrote */
         return 0;
     *ret_text = xasprintf("%s belongs to one of several nodes that write a prefix: mount it with "
                           "-o nodes and the remote of that prefix",

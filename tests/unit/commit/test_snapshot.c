@@ -4,7 +4,7 @@
 
 #include "../expect.h"
 #include "base/clock.h"
-#include "commit/run_file.h"
+#include "commit/run_lists.h"
 #include "commit/writeback_internal.h"
 #include "objects.h"
 

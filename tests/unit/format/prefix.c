@@ -35,9 +35,9 @@ Test(prefix_info, versions_and_features)
     };
     expect_changes(SAMPLE_PREFIX_INFO, changes, ARRAY_LEN(changes));
     for (unsigned bit = 0; bit < 64; bit++) {
-        bool is_known = bit >= 2 && bit <= 5;
+        bool is_known = bit >= 2 && bit <= 6;
         assert_i64(sample_decode_changed(SAMPLE_PREFIX_INFO, 16, 1ull << bit, 8),
-                   is_known ? 0 : -EPROTONOSUPPORT, "fx, dense, matrix and ans are known");
+                   is_known ? 0 : -EPROTONOSUPPORT, "fx, dense, matrix, ans and nodes are known");
         assert_i64(sample_decode_changed(SAMPLE_PREFIX_INFO, 24, 1ull << bit, 8), 0);
         assert_i64(sample_decode_changed(SAMPLE_PREFIX_INFO, 32, 1ull << bit, 8), 0);
     }

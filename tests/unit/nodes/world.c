@@ -403,7 +403,7 @@ static struct view *read_union(const struct world *w, const struct head *head, c
     struct view *view;
     open_view_at(path, &view);
     assert_i64(view_adopt_begin(view, &adoption), 0);
-    assert_i64(runs_read(&local, head, adopt_row, adoption), 0);
+    assert_i64(runs_merge(&local, head->runs, head->run_count, true, adopt_row, adoption), 0);
     assert_i64(view_adopt_end(adoption, &state, &of_view), 0);
     view_adopt_done(adoption);
     return view;

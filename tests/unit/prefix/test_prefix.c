@@ -239,7 +239,7 @@ static void remove_object(const char *name, uint64_t id)
 Test(prefix, runs_in_two_places)
 {
     struct run_info runs[HEAD_RUNS_MAX + 2];
-    uint64_t lost;
+    struct lost_object lost;
     for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
         make_run(&a, i + 1, &runs[i]);
         assert_i64(run_put(&a.prefix, &runs[i]), 0);
@@ -250,7 +250,7 @@ Test(prefix, runs_in_two_places)
     remove_object("runs", 1);
     remove_object("copies", 2);
     assert_i64(runs_fetch(&b.prefix, runs, ARRAY_LEN(runs), &lost), 0);
-    expect_u64(lost, 0);
+    expect_u64(lost.kind, LOST_NOTHING);
     for (size_t i = 0; i < ARRAY_LEN(runs); i++)
         expect_i64(run_look(&b.local, &runs[i]), 0);
     cr_expect(run_is_bad(&b.prefix, 1, RUN_FIRST) && !run_is_bad(&b.prefix, 1, RUN_COPY));
@@ -259,7 +259,7 @@ Test(prefix, runs_in_two_places)
 Test(prefix, a_run_that_is_lost_in_both_places)
 {
     struct run_info runs[2];
-    uint64_t lost;
+    struct lost_object lost;
     for (size_t i = 0; i < ARRAY_LEN(runs); i++) {
         make_run(&a, i + 1, &runs[i]);
         assert_i64(run_put(&a.prefix, &runs[i]), 0);
@@ -267,7 +267,7 @@ Test(prefix, a_run_that_is_lost_in_both_places)
     remove_object("runs", 2);
     remove_object("copies", 2);
     expect_i64(runs_fetch(&b.prefix, runs, 2, &lost), -ENOENT);
-    expect_u64(lost, 2);
+    cr_expect(lost.kind == LOST_RUN && lost.number == 2 && lost.node == 0);
     cr_expect_not_null(strstr(cause_text(), "runs/0000000000000002 is missing"));
     expect_i64(run_look(&b.local, &runs[0]), 0, "what is whole is kept");
 }
