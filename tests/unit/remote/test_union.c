@@ -12,14 +12,14 @@ static struct store_fixture reader;
 
 static void begin(void)
 {
-    union_begin();
+    several_begin();
     fixture_make(&reader);
 }
 
 static void end(void)
 {
     fixture_remove(&reader);
-    union_end();
+    several_end();
 }
 
 TestSuite(union, .init = begin, .fini = end, .timeout = 300);
@@ -100,10 +100,10 @@ static void expect_first(struct store_fixture *shown)
 
 static void publish_first(void)
 {
-    union_put_file(0, "a", 1);
-    union_put_file(1, "b", 2);
-    union_put_file(0, "dying", 3);
-    union_publish();
+    several_put_file(0, "a", 1);
+    several_put_file(1, "b", 2);
+    several_put_file(0, "dying", 3);
+    several_publish();
 }
 
 static void expect_second(struct store_fixture *shown)
@@ -129,8 +129,8 @@ static void publish_second(void)
     dying = fixture_lookup(a, "dying");
     assert_i64(ns_hold(store_ns(a->store), dying, &inode), 0);
     fixture_unlink(a, "dying", RECORD_ORPHAN);
-    union_put_file(1, "b2", 5);
-    union_publish();
+    several_put_file(1, "b2", 5);
+    several_publish();
 }
 
 static void expect_third(struct store_fixture *shown)
@@ -149,11 +149,11 @@ static void publish_third(void)
     ns_drop(store_ns(a->store), dying);
     for (unsigned i = 0; i < 6; i++) {
         _cleanup_free_ char *name = xasprintf("many-%u", i);
-        union_put_file(0, name, 10 + i);
+        several_put_file(0, name, 10 + i);
         fixture_wait_published(a);
     }
-    union_split_runs(&union_nodes[0], 1);
-    union_publish();
+    several_split_runs(&union_nodes[0], 1);
+    several_publish();
 }
 
 Test(union, is_adopted_and_followed)
@@ -187,7 +187,7 @@ Test(union, whose_content_alone_changes_is_followed)
 {
     publish_first();
     open_reader();
-    union_publish();
+    several_publish();
     look();
     expect_shown(&reader, 2);
     expect_first(&reader);
@@ -205,15 +205,15 @@ Test(union, is_followed_by_the_runs_that_are_new)
 {
     for (unsigned i = 0; i < 20; i++) {
         _cleanup_free_ char *name = xasprintf("early-%u", i);
-        union_put_file(1, name, 100 + i);
+        several_put_file(1, name, 100 + i);
     }
     publish_first();
     open_reader();
     struct head first = union_prefix.head;
     struct run_lists known = lists_of(&first);
     expect_u64(known.lists.count, 1 + NODES);
-    union_put_file(1, "b2", 5);
-    union_publish();
+    several_put_file(1, "b2", 5);
+    several_publish();
     look();
     struct run_lists lists = lists_of(&union_prefix.head);
     expect_u64(lists.lists.count, 1 + NODES);
@@ -238,7 +238,7 @@ Test(union, is_followed_by_the_runs_that_are_new)
 /* Nodes put their packs there before there is a head. */
 Test(union, without_a_head_is_empty)
 {
-    union_put_file(0, "early", 1);
+    several_put_file(0, "early", 1);
     fixture_wait_published(&union_nodes[0].fixture);
     shell("cp -r %s/packs %s/", union_nodes[0].prefix, union_prefix.path);
     open_reader();
@@ -374,7 +374,7 @@ Test(union, whose_feed_is_of_another_node)
 
 static uint64_t newest_run(struct node *node)
 {
-    _cleanup_free_ struct head *head = union_head_of(node);
+    _cleanup_free_ struct head *head = several_head_of(node);
     return head->runs[head->run_count - 1].id;
 }
 
@@ -491,12 +491,12 @@ Test(union, of_many_runs)
     for (unsigned node = 0; node < NODES; node++) {
         for (unsigned i = 0; i < 30; i++) {
             _cleanup_free_ char *name = xasprintf("%u-%u", node, i);
-            union_put_file(node, name, node * 1000 + i);
+            several_put_file(node, name, node * 1000 + i);
         }
         fixture_wait_published(&union_nodes[node].fixture);
-        union_split_runs(&union_nodes[node], RUN_LIST_MAX);
+        several_split_runs(&union_nodes[node], RUN_LIST_MAX);
     }
-    union_publish();
+    several_publish();
     expect_fresh(expect_many, 1);
 }
 

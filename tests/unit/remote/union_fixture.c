@@ -83,7 +83,7 @@ static void begin_node(struct node *node, unsigned i)
     open_node(node);
 }
 
-void union_begin(void)
+void several_begin(void)
 {
     char directory[40];
     strcpy(directory, "/tmp/cairn-union-XXXXXX");
@@ -102,7 +102,7 @@ void rows_done(struct rows *rows)
     vector_free(rows);
 }
 
-void union_end(void)
+void several_end(void)
 {
     for (unsigned i = 0; i < NODES; i++) {
         fixture_remove(&union_nodes[i].fixture);
@@ -168,7 +168,7 @@ static int add_name(const struct run_row *row, void *arg)
     return 0;
 }
 
-struct head *union_head_of(struct node *node)
+struct head *several_head_of(struct node *node)
 {
     struct head *head = xmalloc(sizeof *head);
     assert_i64(local_head_read(&node->fixture.store->local, head), 0);
@@ -181,7 +181,8 @@ static int put_part(const void *buf, size_t len, void *arg)
     return 0;
 }
 
-struct run_info union_put_run(const char *directory, struct run_info info, const struct rows *rows)
+struct run_info several_put_run(const char *directory, struct run_info info,
+                                const struct rows *rows)
 {
     struct bytes bytes = {0};
     struct run_writer *writer = run_writer_new(&info, put_part, &bytes);
@@ -252,7 +253,7 @@ static void put_feed(struct node *node, const struct head *head, uint64_t round)
 
 static void add_names_of(struct node *node)
 {
-    _cleanup_free_ struct head *head = union_head_of(node);
+    _cleanup_free_ struct head *head = several_head_of(node);
     assert_i64(runs_read(&node->fixture.store->local, head, add_name, NULL), 0);
 }
 
@@ -264,7 +265,7 @@ static void add_run_of_names(struct head *head)
                             .cut = head->cut};
     memcpy(info.history, head->history, sizeof info.history);
     if (news.count > 0)
-        head->runs[head->run_count++] = union_put_run("", info, &news);
+        head->runs[head->run_count++] = several_put_run("", info, &news);
     rows_done(&news);
     rows_done(&union_prefix.rows);
     union_prefix.rows = union_prefix.fresh;
@@ -286,7 +287,7 @@ static void add_writer(struct head *head, const struct node *node, const struct 
     head->max_id = max_u64(head->max_id, own->max_id);
 }
 
-void union_publish(void)
+void several_publish(void)
 {
     struct head *head = &union_prefix.head;
     uint8_t bytes[HEAD_LEN_MAX];
@@ -304,7 +305,7 @@ void union_publish(void)
         shell("mkdir -p %1$s/packs && if test -d %2$s/packs; then ln -f %2$s/packs/* %1$s/packs/; "
               "fi",
               union_prefix.path, union_nodes[i].prefix);
-        _cleanup_free_ struct head *own = union_head_of(&union_nodes[i]);
+        _cleanup_free_ struct head *own = several_head_of(&union_nodes[i]);
         memcpy(head->history, own->history, sizeof head->history);
         put_feed(&union_nodes[i], own, head->cut);
         add_writer(head, &union_nodes[i], own);
@@ -318,7 +319,7 @@ void union_publish(void)
     put_bytes(object, bytes, head_encode(head, bytes));
 }
 
-void union_put_file(unsigned node, const char *name, unsigned number)
+void several_put_file(unsigned node, const char *name, unsigned number)
 {
     fixture_put(&union_nodes[node].fixture, name, number, 300 * KIB);
 }
@@ -329,9 +330,9 @@ static int add_any(const struct run_row *row, void *arg)
     return 0;
 }
 
-void union_split_runs(struct node *node, unsigned runs)
+void several_split_runs(struct node *node, unsigned runs)
 {
-    _cleanup_free_ struct head *head = union_head_of(node);
+    _cleanup_free_ struct head *head = several_head_of(node);
     _cleanup_free_ char *directory = xasprintf("nodes/%016x/", node->number);
     struct rows rows = {0};
     assert_i64(runs_read(&node->fixture.store->local, head, add_any, &rows), 0);
@@ -343,7 +344,7 @@ void union_split_runs(struct node *node, unsigned runs)
         size_t from = rows.count * i / runs, to = rows.count * (i + 1) / runs;
         struct rows part = {.at = rows.at + from, .count = to - from};
         memcpy(info.history, head->history, sizeof info.history);
-        node->runs[i] = union_put_run(directory, info, &part);
+        node->runs[i] = several_put_run(directory, info, &part);
     }
     node->run_count = runs;
     rows_done(&rows);

@@ -38,14 +38,15 @@ struct union_prefix {
 };
 extern struct union_prefix union_prefix;
 
-void union_begin(void);
-void union_end(void);
+void several_begin(void);
+void several_end(void);
 /* From the next feed on, the rows of the node lie in as many runs. */
-void union_split_runs(struct node *node, unsigned runs);
-void union_put_file(unsigned node, const char *name, unsigned number);
+void several_split_runs(struct node *node, unsigned runs);
+void several_put_file(unsigned node, const char *name, unsigned number);
 /* The state of all nodes as they have published it, as the next head. */
-void union_publish(void);
+void several_publish(void);
 /* The head that the node published last; the caller's. */
-struct head *union_head_of(struct node *node);
+struct head *several_head_of(struct node *node);
 /* Puts it in both places. `directory`: "" or "nodes/NODE/". */
-struct run_info union_put_run(const char *directory, struct run_info info, const struct rows *rows);
+struct run_info several_put_run(const char *directory, struct run_info info,
+                                const struct rows *rows);
