@@ -78,6 +78,7 @@ struct listed {
 struct ns {
     struct view *view;
     bool is_following; /* nodes without changes of their own say nothing */
+    bool has_nodes;    /* and several nodes wrote what it shows */
     struct {
         struct cairn_mutex lock;
         struct node *nodes;

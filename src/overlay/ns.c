@@ -280,9 +280,10 @@ static struct ns_inode ns_inode_of_view(const struct view_inode *v)
                              .orphan = v->nlink == 0};
 }
 
-void ns_set_following(struct ns *ns)
+void ns_set_following(struct ns *ns, bool has_nodes)
 {
     ns->is_following = true;
+    ns->has_nodes = has_nodes;
 }
 
 static bool speaks_for_itself(const struct ns *ns, const struct node *node)

@@ -27,7 +27,7 @@ void ns_free(struct ns *ns);
 
 /* The view changes by itself (in a mount that follows another writer): held nodes are read from it
  * each time. First of all calls. */
-void ns_set_following(struct ns *ns);
+void ns_set_following(struct ns *ns, bool has_nodes);
 
 struct ns_inode {
     uint64_t ino;
@@ -60,7 +60,8 @@ CAIRN_MUST_CHECK int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, 
                                 int (*fn)(const struct view_entry *entry, const char *name,
                                           size_t name_len, void *arg),
                                 void *arg);
-/* Cut of the view: all names that it has were made up to this sequence number. */
+/* All names that the view has were made up to this sequence number: its cut, or any number where it
+ * shows what several nodes wrote. */
 uint64_t ns_applied(struct ns *ns);
 /* -ENOTEMPTY, or 0. */
 CAIRN_MUST_CHECK int ns_check_empty(struct ns *ns, uint64_t ino);

@@ -194,7 +194,7 @@ int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
 
 uint64_t ns_applied(struct ns *ns)
 {
-    return view_state(ns->view).applied_seq;
+    return ns->has_nodes ? UINT64_MAX : view_state(ns->view).applied_seq;
 }
 
 static int found_one(const struct view_entry *entry, const char *name, size_t name_len, void *arg)

@@ -501,7 +501,7 @@ int recover(struct store *store, char **ret_text)
     TRY(recover_view(store, ret_text));
     store->local.ns = ns_new(store->local.view);
     if (local_follows(&store->local))
-        ns_set_following(store->local.ns);
+        ns_set_following(store->local.ns, store->local.sb.incompat & SUPERBLOCK_INCOMPAT_NODES);
     struct session left;
     TRY(open_left(store, &left, ret_text));
     int r = begin_epoch(store, ret_text);

@@ -156,12 +156,29 @@ static void publish_third(void)
     several_publish();
 }
 
+static int expect_listed(const struct view_entry *entry, const char *name, size_t len, void *arg)
+{
+    unsigned *count = arg;
+    expect_i64(entry->cookie <= ns_applied(store_ns(reader.store)), true, "%.*s", (int)len, name);
+    ++*count;
+    return 0;
+}
+
+/* A listing has no names that came after it began, by their places. */
+static void expect_all_listed(unsigned names)
+{
+    unsigned count = 0;
+    assert_i64(ns_readdir(store_ns(reader.store), ROOT_INO, 0, names, expect_listed, &count), 0);
+    expect_u64(count, names);
+}
+
 Test(union, is_adopted_and_followed)
 {
     publish_first();
     open_reader();
     expect_shown(&reader, 1);
     expect_first(&reader);
+    expect_all_listed(3);
     publish_second();
     look();
     expect_shown(&reader, 2);
