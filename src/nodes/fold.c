@@ -20,6 +20,7 @@ static struct told *feed_of(const struct source *source)
 static int open_feed(struct source *source, struct stays *stays)
 {
     struct told *told = feed_of(source);
+    busy_say(stays->busy);
     source->was_kept = told->bytes != NULL;
     TRY(told_open(stays->prefix, told, &source->feed));
     stays->bytes += source->was_kept ? 0 : told->len;

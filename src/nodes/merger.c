@@ -28,8 +28,10 @@ struct merger {
     struct union_names names;
     struct stays stays;
     struct union_gc gc;
+    struct busy busy;
 
     bool is_merger;
+    int64_t fails_since;               /* monotonic; 0: the last turn did not fail */
     int64_t lease_at;                  /* monotonic: when it is looked at again */
     int64_t published_at;              /* monotonic */
     int64_t keep_at;                   /* monotonic: runs are not put again before */
@@ -76,6 +78,15 @@ static bool may_send(void *arg, uint64_t bytes)
     return !atomic_load(&((struct merger *)arg)->stops);
 }
 
+/* While a turn takes long. Whether it is ours still, the next look says. */
+static void keep_lease(void *arg)
+{
+    struct merger *m = arg;
+    int64_t now = clock_monotonic_ns();
+    if (m->is_merger && now >= m->lease_at && lease_renew(&m->prefix) == 0)
+        m->lease_at = now + m->options.remote->lease_ns / 4;
+}
+
 /* --- making and freeing ----------------------------------------------------------------------- */
 
 struct merger *merger_new(const struct merger_options *options)
@@ -92,7 +103,9 @@ struct merger *merger_new(const struct merger_options *options)
     prefix_init(&m->prefix, &m->local, options->room, options->remote, &user);
     tried_load(&m->prefix);
     m->names.prefix = &m->prefix;
-    stays_init(&m->stays, &m->prefix, options->remote->lease_ns);
+    m->names.busy = &m->busy;
+    m->busy = (struct busy){keep_lease, m};
+    stays_init(&m->stays, &m->prefix, &m->busy, options->remote->lease_ns);
     if (options->told_bytes_max)
         m->stays.bytes_max = options->told_bytes_max;
     union_gc_init(&m->gc, &m->prefix, options->remote->gc_grace_ns);
@@ -382,15 +395,36 @@ void merger_status_done(struct merger_status *status)
     status->stay_count = 0;
 }
 
+/* A node that cannot do it leaves it to others; if there are none, it tries again. */
+static void give_up(struct merger *m, int error)
+{
+    int64_t now = clock_monotonic_ns(), lease = m->options.remote->lease_ns;
+    if (error == 0)
+        m->fails_since = 0;
+    else if (m->fails_since == 0)
+        m->fails_since = now;
+    if (error == 0 || now - m->fails_since < lease)
+        return;
+    log_warn("nodes: merging what the nodes of %s write has failed for %.0f s (%s): another node "
+             "may do it",
+             m->prefix.name, (double)(now - m->fails_since) / 1e9, strerror(-error));
+    lease_give_back(&m->prefix);
+    begin_again(m);
+    m->is_merger = false;
+    m->fails_since = 0;
+    m->lease_at = now + lease;
+}
+
 /* --- turns ------------------------------------------------------------------------------------ */
 
 int merger_turn(struct merger *m, int64_t now)
 {
     bool looks = clock_monotonic_ns() >= m->lease_at;
     int r = hold_lease(m);
-    if (r == 0 && m->is_merger)
+    if (r == 0 && m->is_merger) {
         r = turn_as_merger(m, now);
-    else if (r == 0 && looks)
+        give_up(m, r);
+    } else if (r == 0 && looks)
         r = watch_union(m);
     note_status(m, now, r);
     return r;

@@ -7,9 +7,10 @@
 #define AGAIN_NS (30ll * SECOND_NS)
 #define JUDGE_NS_MAX (5ll * SECOND_NS)
 
-void stays_init(struct stays *stays, struct prefix *prefix, int64_t lease_ns)
+void stays_init(struct stays *stays, struct prefix *prefix, struct busy *busy, int64_t lease_ns)
 {
-    *stays = (struct stays){.prefix = prefix, .lease_ns = lease_ns, .bytes_max = TOLD_BYTES_MAX};
+    *stays = (struct stays){
+        .prefix = prefix, .busy = busy, .lease_ns = lease_ns, .bytes_max = TOLD_BYTES_MAX};
 }
 
 static void forget_feeds(struct stays *stays, struct stay *stay, size_t count)
@@ -39,6 +40,7 @@ static void remove_all(struct stays *stays)
 void stays_done(struct stays *stays)
 {
     remove_all(stays);
+    check(stays->bytes == 0);
     vector_free(&stays->list);
     vector_free(&stays->entries);
 }
@@ -286,6 +288,7 @@ static int read_feed(struct stays *stays, struct stay *stay, uint64_t round, uin
     struct told told = {0};
     if (stay->refused && clock_monotonic_ns() < stay->again_at)
         return 0;
+    busy_say(stays->busy);
     int r = told_read(stays->prefix, round, stay->epoch, &told);
     if (feed_is_lost(r)) {
         refuse_feed(stays, stay, round,

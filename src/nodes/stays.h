@@ -47,6 +47,7 @@ struct entry_seen {
 
 struct stays {
     struct prefix *prefix;
+    struct busy *busy;
     int64_t lease_ns;
     struct stay_list list; /* by epoch; not those that a later stay of their node has replaced */
     VECTOR(struct entry_seen) entries; /* by number */
@@ -54,7 +55,7 @@ struct stays {
     int64_t judge_at;                  /* monotonic */
 };
 
-void stays_init(struct stays *stays, struct prefix *prefix, int64_t lease_ns);
+void stays_init(struct stays *stays, struct prefix *prefix, struct busy *busy, int64_t lease_ns);
 void stays_done(struct stays *stays);
 
 /* Only the rows of the head are known, and no feed. */

@@ -9,6 +9,16 @@
 
 #define TOLD_BYTES_MAX (256 * MIB) /* of all feeds that are kept until they are merged */
 
+/* Work that takes long says again and again that it goes on: so the lease does not run out. */
+struct busy {
+    void (*say)(void *arg);
+    void *arg;
+};
+static inline void busy_say(struct busy *busy)
+{
+    busy->say(busy->arg);
+}
+
 struct told_totals {
     uint64_t chunks, stored_bytes, packs, pack_bytes;
     uint64_t max_ino, max_id;

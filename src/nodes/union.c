@@ -15,29 +15,39 @@
 /* Runs of the union and of a node have numbers of the same epoch, and readers keep both in one
  * directory. No node makes as many of its own. */
 #define UNION_RUN (1ull << 23)
+#define BUSY_ROWS 4096u
 
 /* --- what a head has -------------------------------------------------------------------------- */
 
+struct adopting {
+    struct view_adoption *adoption;
+    struct busy *busy;
+    uint64_t rows;
+};
+
 static int add_row(const struct run_row *row, void *arg)
 {
-    return view_adopt_row(arg, row);
+    struct adopting *adopting = arg;
+    if (++adopting->rows % BUSY_ROWS == 0)
+        busy_say(adopting->busy);
+    return view_adopt_row(adopting->adoption, row);
 }
 
-static int adopt_rows(struct view *view, const struct local *local, const struct head *head)
+static int adopt_rows(struct union_names *names, struct view *view, const struct head *head)
 {
-    struct view_adoption *adoption = NULL;
+    struct adopting adopting = {.busy = names->busy};
     struct view_state state = {.applied_seq = head->cut,
                                .max_ino = head->max_ino,
                                .files = head->files,
                                .logical_bytes = head->logical_bytes};
     const struct view_head of_view = {
         .number = head->number, .max_id = head->max_id, .has_nodes = true};
-    int r = view_adopt_begin(view, &adoption);
+    int r = view_adopt_begin(view, &adopting.adoption);
     if (r == 0)
-        r = runs_merge(local, head->runs, head->run_count, true, add_row, adoption);
+        r = runs_merge(names->prefix->local, head->runs, head->run_count, true, add_row, &adopting);
     if (r == 0)
-        r = view_adopt_end(adoption, &state, &of_view);
-    view_adopt_done(adoption);
+        r = view_adopt_end(adopting.adoption, &state, &of_view);
+    view_adopt_done(adopting.adoption);
     return r;
 }
 
@@ -61,7 +71,7 @@ static int fill_view(struct union_names *names, struct view *view)
     if (head->run_count == 0)
         return view_track(view);
     TRY(runs_fetch(prefix, head->runs, head->run_count, &lost));
-    return adopt_rows(view, prefix->local, head);
+    return adopt_rows(names, view, head);
 }
 
 int union_open(struct union_names *names)
@@ -108,10 +118,12 @@ int union_apply(struct union_names *names, struct stays *stays, uint64_t round)
 
 /* --- the next head ---------------------------------------------------------------------------- */
 
+/* A session may last for years: what goes beyond the room beside its epoch goes above that. */
 static uint64_t new_run_id(struct union_names *names)
 {
-    check(names->next_run < UNION_RUN - 1); /* a run each second, for three months */
-    return names->prefix->local->epoch << 24 | UNION_RUN | ++names->next_run;
+    uint64_t number = ++names->next_run;
+    return number / UNION_RUN << 48 | names->prefix->local->epoch << 24 | UNION_RUN |
+           number % UNION_RUN;
 }
 
 /* What the runs that there are reach to; rounds go on without a run. */

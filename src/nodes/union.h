@@ -11,6 +11,7 @@ struct union_names {
     struct prefix *prefix; /* prefix->local is STORE/union */
     struct merge *merge;   /* NULL: nothing is there */
     uint64_t next_run;
+    struct busy *busy;
 };
 
 /* What the newest head, prefix->head, has; without one (number 0), nothing but the root. */

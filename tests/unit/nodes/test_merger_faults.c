@@ -138,6 +138,21 @@ static void turn_other(void *arg)
     world_turn(&w, arg);
 }
 
+/* A turn that is longer than the lease keeps it. */
+Test(merger_faults, a_long_turn)
+{
+    for (unsigned i = 0; i < 12; i++)
+        next_round();
+    begin_with(SHORT_NS, GRACE_NS);
+    other = world_merger(&w, 2, SHORT_NS, GRACE_NS);
+    odd.slow_us = 100000;
+    odd.before_head = turn_other;
+    odd.arg = other;
+    world_turn(&w, merger);
+    cr_assert_not(status_of(other).is_merger);
+    expect_head(1);
+}
+
 /* The other creates the head under the number that this one is about to create. */
 Test(merger_faults, a_head_of_another_in_its_place)
 {
@@ -224,6 +239,23 @@ Test(merger_faults, a_damaged_feed)
     expect_head(1);
     spoil_file(path, 300, 1, 1);
     sleep_ns(2 * SHORT_NS);
+    world_turn(&w, merger);
+    expect_head(2);
+    assert_u64(status_of(merger).round, w.round);
+}
+
+/* It came while the list was made, which has the one after it. */
+Test(merger_faults, a_list_that_lacks_a_feed)
+{
+    char hidden[FEED_NAME_LEN];
+    pass(merger);
+    next_round();
+    feed_name(w.round, EPOCH(1), hidden);
+    next_round();
+    odd.hidden = hidden;
+    world_turn(&w, merger);
+    expect_head(1);
+    odd.hidden = NULL;
     world_turn(&w, merger);
     expect_head(2);
     assert_u64(status_of(merger).round, w.round);
@@ -411,6 +443,33 @@ Test(merger_faults, a_feed_of_a_row_that_is_lost)
     world_check_but_totals(&w);
 }
 
+/* It is a feed, but not that of the row. */
+Test(merger_faults, a_feed_of_a_row_that_is_another)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
+    _cleanup_free_ char *bytes = NULL;
+    size_t len;
+    pass(merger);
+    world_work(&w, &seeded, 40);
+    world_leave(&w, 1);
+    pass(merger);
+    _cleanup_free_ char *path = world_path(
+        &w, "feeds/%016llx-%016llx", (unsigned long long)ROUND_MAX, (unsigned long long)EPOCH(1));
+    assert_i64(io_read_file(path, FEED_LEN_MAX, &bytes, &len), 0);
+    assert_i64(feed_decode(bytes, len, feed), 0);
+    feed->packs = 100;
+    _cleanup_free_ uint8_t *again = xmalloc(len);
+    feed_encode(feed, again);
+    assert_i64(io_write_file_durable(path, again, len), 0);
+    shell("rm %s/lease/holder", w.path);
+    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
+    pass(other);
+    world_read_head(&w, 3, head);
+    assert_u64(head->packs, 1);
+    world_check_but_totals(&w);
+}
+
 /* --- gc --------------------------------------------------------------------------------------- */
 
 static void expect_named_objects(void)
@@ -471,6 +530,11 @@ Test(merger_faults, gc)
     pass(other);
 }
 
+static void go_on_with(void *arg)
+{
+    pass(arg);
+}
+
 /* A merger that was paused while another went on knows what it saw, not what is. */
 Test(merger_faults, gc_of_a_merger_that_was_replaced)
 {
@@ -482,13 +546,37 @@ Test(merger_faults, gc_of_a_merger_that_was_replaced)
     world_turn(&w, merger);
     other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
     shell("rm %s/lease/holder", w.path);
+    world_turn(&w, other);
+    world_check(&w);
     sleep_ns(3 * grace);
-    next_round();
-    odd.before_sync = turn_other; /* between its look at the heads and its deleting */
+    odd.before_sync = go_on_with; /* between its look and its deleting */
     odd.arg = other;
-    size_t feeds = world_count(&w, "feeds"), heads = world_count(&w, "heads");
+    size_t heads = world_count(&w, "heads"), feeds = world_count(&w, "feeds");
+    world_turn(&w, merger);
+    assert_u64(world_count(&w, "heads"), heads + 1);
+    assert_u64(world_count(&w, "feeds"), feeds + 2);
+    sleep_ns(grace / 4);
+    world_turn(&w, merger); /* it goes on from there */
+    assert_u64(status_of(merger).round, w.round);
+}
+
+/* It leaves the prefix to others, and takes it again where there are none. */
+Test(merger_faults, a_merger_that_cannot)
+{
+    begin_with(SHORT_NS, GRACE_NS);
+    pass(merger);
+    next_round();
+    odd.fails_heads = true;
+    assert_i64(merger_turn(merger, world_now(&w)), -EACCES);
+    cr_assert(status_of(merger).is_merger);
+    sleep_ns(SHORT_NS);
+    assert_i64(merger_turn(merger, world_now(&w)), -EACCES);
+    cr_assert_not(status_of(merger).is_merger);
+    cr_assert_not(world_has(&w, "lease/holder"));
     odd.fails_heads = false;
     world_turn(&w, merger);
-    assert_u64(world_count(&w, "feeds"), feeds);
-    cr_assert_geq(world_count(&w, "heads"), heads);
+    cr_assert_not(status_of(merger).is_merger);
+    sleep_ns(SHORT_NS);
+    world_turn(&w, merger);
+    expect_head(2);
 }

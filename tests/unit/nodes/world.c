@@ -54,6 +54,8 @@ static int odd_put_new(struct tier *tier, const char *object, const void *buf, s
 static int odd_get_range(struct tier *tier, const char *object, uint64_t offset, void *buf,
                          size_t len)
 {
+    if (strncmp(object, "feeds/", 6) == 0)
+        (void)usleep(odd.slow_us);
     return below(tier)->ops->get_range(below(tier), object, offset, buf, len);
 }
 
@@ -62,11 +64,23 @@ static int odd_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     return below(tier)->ops->stat(below(tier), object, ret_len);
 }
 
+struct listing {
+    int (*fn)(const struct tier_object *object, void *arg);
+    void *arg;
+};
+
+static int give_unless_hidden(const struct tier_object *object, void *arg)
+{
+    const struct listing *listing = arg;
+    bool is_hidden = odd.hidden && strcmp(object->name, odd.hidden) == 0;
+    return is_hidden ? 0 : listing->fn(object, listing->arg);
+}
+
 static int odd_list(struct tier *tier, const char *directory, const char *after,
                     int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {
-    odd.listed++;
-    return below(tier)->ops->list(below(tier), directory, after, fn, arg);
+    struct listing listing = {fn, arg};
+    return below(tier)->ops->list(below(tier), directory, after, give_unless_hidden, &listing);
 }
 
 static int odd_remove(struct tier *tier, const char *object)
@@ -355,7 +369,11 @@ struct merger *world_merger(struct world *w, unsigned store, int64_t lease_ns, i
 
 void world_turn(struct world *w, struct merger *merger)
 {
+    struct merger_status status;
     assert_i64(merger_turn(merger, world_now(w)), 0);
+    merger_status(merger, &status);
+    merger_status_done(&status);
+    assert_u64(status.counts.impossible, 0);
 }
 
 /* --- heads ------------------------------------------------------------------------------------ */

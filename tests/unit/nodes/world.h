@@ -52,10 +52,11 @@ struct odd {
     int64_t ahead;                  /* its clock is wrong */
     int lost_answer;                /* 0, or what is said of the next head, which is created */
     bool fails_heads;               /* none is created */
-    unsigned listed;                /* lists were made */
     void (*before_head)(void *arg); /* called once, right before a head is created */
     void (*before_sync)(void *arg); /* the same, before the next sync() */
     void *arg;
+    const char *hidden; /* lists lack this object */
+    unsigned slow_us;   /* each read of a feed takes so much longer */
 };
 extern struct odd odd;
 
@@ -77,7 +78,7 @@ void world_leave(struct world *w, unsigned i);
 int64_t world_now(const struct world *w);
 /* A merger of a store of its own. */
 struct merger *world_merger(struct world *w, unsigned store, int64_t lease_ns, int64_t grace_ns);
-/* One turn, now; it must not fail. */
+/* One turn, now; it must not fail, and no operation be one that no state allows. */
 void world_turn(struct world *w, struct merger *merger);
 
 uint64_t world_newest_head(const struct world *w);
