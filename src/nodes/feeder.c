@@ -10,10 +10,12 @@
 #include "commit/feed_log.h"
 #include "commit/history.h"
 #include "commit/journal.h"
+#include "nodes/merger.h"
 #include "nodes/node_internal.h"
 #include "view/remote.h"
 
 #define FEEDS "feeds"
+#define FINISH_NS (5ll * SECOND_NS)
 #define BITS_MAX 5u /* a cut is made every minute at the latest */
 
 void feeder_init(struct feeder *feeder)
@@ -426,6 +428,8 @@ void node_leave(struct node *node, const struct head *head)
     feed->hi = ROUND_MAX;
     if (tell(node, feed) < 0)
         return;
+    if (node->merger)
+        merger_finish(node->merger, feed->epoch, feed->to, FINISH_NS);
     node->file.stay = 0;
     if (node_file_write(node) < 0)
         log_warn("%s/node cannot be written; the next mount asks the remote", node->local->path);

@@ -16,6 +16,7 @@
 #include "prefix/runs.h"
 
 #define TURN_NS SECOND_NS
+#define URGED_MS 200
 /* Where nothing happens, rounds alone are published now and then: so feeds can go. */
 #define QUIET_NS (60ll * SECOND_NS)
 #define KEEP_RETRY_NS (30ll * SECOND_NS)
@@ -41,7 +42,7 @@ struct merger {
     pthread_t thread;
     bool is_started;
     struct event event; /* the thread is to end */
-    _Atomic bool stops;
+    _Atomic bool stops, is_urged;
 
     struct cairn_mutex lock; /* LOCK_LEAF; guards: */
     struct merger_status status;
@@ -147,11 +148,7 @@ void merger_free(struct merger *m)
 {
     if (!m)
         return;
-    merger_stop(m);
-    if (m->is_started)
-        (void)pthread_join(m->thread, NULL);
-    if (m->is_merger)
-        lease_give_back(&m->prefix);
+    merger_end(m);
     union_close(&m->names);
     union_gc_done(&m->gc);
     stays_done(&m->stays);
@@ -191,7 +188,7 @@ static int look_at_lease(struct merger *m)
 static int hold_lease(struct merger *m)
 {
     int64_t now = clock_monotonic_ns();
-    if (now < m->lease_at)
+    if (now < m->lease_at && !atomic_load(&m->is_urged))
         return 0;
     int r = look_at_lease(m);
     if (r == 0)
@@ -339,6 +336,7 @@ static struct merger_stay describe_stay(const struct stay *stay, uint64_t newest
     struct merger_stay ret = {.epoch = stay->epoch,
                               .node = stay->node,
                               .round = stay_round(stay, newest, cut),
+                              .merged = stay->has_row ? stay->row.merged : 0,
                               .age_ns = stay->age_ns,
                               .has_left = stay_has_left(stay),
                               .is_silent = stay->is_silent};
@@ -441,7 +439,7 @@ static void *run_turns(void *arg)
             log_warn("nodes: merging what the nodes of %s write fails (%s); retrying",
                      m->prefix.name, strerror(-r));
         last = r;
-    } while (pause_for(m, TURN_NS / MS_NS));
+    } while (pause_for(m, atomic_load(&m->is_urged) ? URGED_MS : TURN_NS / MS_NS));
     return NULL;
 }
 
@@ -456,4 +454,35 @@ void merger_stop(struct merger *m)
 {
     atomic_store(&m->stops, true);
     event_signal(&m->event);
+}
+
+void merger_end(struct merger *m)
+{
+    merger_stop(m);
+    if (m->is_started)
+        (void)pthread_join(m->thread, NULL);
+    if (m->is_merger)
+        lease_give_back(&m->prefix);
+    m->is_started = m->is_merger = false;
+}
+
+/* Or is it another's business? */
+static bool is_finished(struct merger *m, uint64_t stay, uint64_t number)
+{
+    LOCK_SCOPE(&m->lock);
+    const struct merger_status *status = &m->status;
+    if (!status->is_merger)
+        return status->holder[0] != '\0';
+    for (size_t i = 0; i < status->stay_count; i++)
+        if (status->stays[i].epoch == stay)
+            return status->stays[i].merged >= number;
+    return status->head > 0;
+}
+
+void merger_finish(struct merger *m, uint64_t stay, uint64_t number, int64_t ns)
+{
+    int64_t until = clock_monotonic_ns() + ns;
+    atomic_store(&m->is_urged, true);
+    while (!is_finished(m, stay, number) && clock_monotonic_ns() < until && pause_for(m, URGED_MS))
+        ;
 }

@@ -36,6 +36,12 @@ void merger_free(struct merger *merger);
 CAIRN_MUST_CHECK int merger_start(struct merger *merger);
 /* It ends soon; what it waits for is given up. Any thread. */
 void merger_stop(struct merger *merger);
+/* Waits for its end, and gives the lease back: another node merges from then on. One thread. */
+void merger_end(struct merger *merger);
+/* This stay has told all up to `number`, and its node leaves: if no other node merges, this one
+ * does it once more, so that readers see the end of a job. For at most `ns`. Another thread than
+ * its. */
+void merger_finish(struct merger *merger, uint64_t stay, uint64_t number, int64_t ns);
 
 /* One turn, at `now` (ns since 1970, by this node's clock): looks at the lease, and, if it holds
  * that, publishes the newest round that all determine. In a thread of its own, or the merger's. An
@@ -46,8 +52,9 @@ struct merger_stay {
     uint64_t epoch;
     uint32_t node;
     char holder[HOLDER_MAX];
-    uint64_t round; /* the newest that it determines; 0: none yet */
-    int64_t age_ns; /* since it was heard of, by the clock of the medium, when that was asked */
+    uint64_t round;  /* the newest that it determines; 0: none yet */
+    uint64_t merged; /* its operations up to this number are in the union */
+    int64_t age_ns;  /* since it was heard of, by the clock of the medium, when that was asked */
     bool has_left, is_silent;
     char why[96]; /* why a feed of it is not counted; "": all are */
 };

@@ -5,6 +5,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "nodes/merger.h"
 #include "nodes/node_internal.h"
 #include "nodes/node_tier.h"
 
@@ -68,6 +69,7 @@ void node_free(struct node *node)
 {
     if (!node)
         return;
+    merger_free(node->merger);
     prefix_done(&node->common);
     feeder_done(&node->feeder);
     vector_free(&node->file.blocks);
@@ -77,6 +79,8 @@ void node_free(struct node *node)
 
 void node_stop(struct node *node)
 {
+    if (node->merger)
+        merger_stop(node->merger);
     LOCK_SCOPE(&node->feeder.lock);
     node->feeder.stops = true;
     (void)pthread_cond_broadcast(&node->feeder.changed);
@@ -87,9 +91,31 @@ void node_let_leave(struct node *node)
     atomic_store(&node->may_leave, true);
 }
 
-struct tier *node_common_tier(struct node *node)
+int node_start(struct node *node)
 {
-    return node->options.tier;
+    _cleanup_free_ char *path = xasprintf("%s/union", node->local->path);
+    const struct merger_options options = {.path = path,
+                                           .sb = &node->local->sb,
+                                           .epoch = node->local->epoch,
+                                           .room = node->commit->room,
+                                           .remote = &node->options,
+                                           .round_ns = NODE_ROUND_NS,
+                                           .clock_error_ns = NODE_CLOCK_ERROR_NS};
+    node->merger = merger_new(&options);
+    return merger_start(node->merger);
+}
+
+void node_end_merging(struct node *node)
+{
+    if (node->merger)
+        merger_end(node->merger);
+}
+
+void node_merger_status(struct node *node, struct merger_status *ret)
+{
+    *ret = (struct merger_status){0};
+    if (node->merger)
+        merger_status(node->merger, ret);
 }
 
 struct tier *node_tier(struct node *node)

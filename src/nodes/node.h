@@ -15,6 +15,7 @@
 #define NODE_CLOCK_ERROR_NS (50ll * 1000000)
 #define NODE_FEED_EVERY_NS (10ll * 1000000000) /* also where nothing happened */
 
+struct merger_status;
 struct node;
 struct view_cut;
 
@@ -22,10 +23,12 @@ struct view_cut;
 struct node *node_new(struct commit *commit, struct local *local,
                       const struct remote_options *options);
 void node_free(struct node *node); /* NULL is fine; after the remote, which has node_tier() */
+/* After recovery: this node's merger begins to look, merger.h. */
+CAIRN_MUST_CHECK int node_start(struct node *node);
+/* The merger ends, and another node may merge. */
+void node_end_merging(struct node *node);
 /* Ends waits; the tier is interrupted by its user. Any thread. */
 void node_stop(struct node *node);
-/* The common prefix; merger and readers use it beside the node. */
-struct tier *node_common_tier(struct node *node);
 /* The node's own prefix; the caller closes it before node_free(). */
 struct tier *node_tier(struct node *node);
 
@@ -65,5 +68,7 @@ void node_let_leave(struct node *node);
 /* At the end of such a mount, when nothing changes any more: if all that the store has is told, it
  * leaves. */
 void node_leave(struct node *node, const struct head *head);
-/* "feeds/... cannot be put: why"; "" if nothing. Any thread. */
+/* What keeps this node from telling the others what it does; "" if nothing. Any thread. */
 void node_trouble(struct node *node, char *buf, size_t size);
+/* As merger_status(); nothing is known before node_start(). Any thread. */
+void node_merger_status(struct node *node, struct merger_status *ret);

@@ -49,6 +49,7 @@ struct node {
     struct remote_options options;
     struct tier *own;
     struct prefix common;
+    struct merger *merger; /* NULL: it is not started */
     struct node_file file;
     uint8_t store[16]; /* a new store's id, until it has a superblock */
     struct feeder feeder;

@@ -9,6 +9,7 @@
 
 #define NOTIFICATIONS_MAX 64u
 #define GIVE_BACK_NS (3ll * 1000000000)
+#define LEAVE_NS (10ll * 1000000000) /* for a node, which may merge once more */
 
 /* --- as its prefix asks it -------------------------------------------------------------------- */
 
@@ -147,7 +148,7 @@ void remote_stop(struct remote *remote)
     (void)pthread_cond_broadcast(&remote->shared.changed);
     event_signal(room_more(remote->store->commit.room));
     event_signal(horizon_progress(remote->store->commit.horizon));
-    int64_t until = clock_monotonic_ns() + GIVE_BACK_NS;
+    int64_t until = clock_monotonic_ns() + (remote->store->node ? LEAVE_NS : GIVE_BACK_NS);
     while (is_giving_back_locked(remote) && clock_monotonic_ns() < until)
         (void)mutex_wait_until(&remote->shared.lock, &remote->shared.changed, until);
     mutex_unlock(&remote->shared.lock);

@@ -301,6 +301,7 @@ static void leave_prefix(struct remote *remote)
     mutex_unlock(&remote->shared.lock);
     if (may && remote->prefix.is_attached)
         node_leave(remote->store->node, &remote->prefix.head);
+    node_end_merging(remote->store->node);
     LOCK_SCOPE(&remote->shared.lock);
     remote->shared.has_left = true;
     (void)pthread_cond_broadcast(&remote->shared.changed);

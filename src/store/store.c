@@ -302,6 +302,7 @@ int store_start(struct store *store, void (*room)(void *arg), void *arg)
     check(store->local.tier && store->local.view && store->local.stage);
     TRY(commit_start(&store->commit, room, arg));
     TRY(fetch_start(store));
+    TRY(store->node ? node_start(store->node) : 0);
     return store->remote ? remote_start(store->remote) : 0;
 }
 
