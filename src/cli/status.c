@@ -262,6 +262,29 @@ static void print_not_uploaded(const cJSON *remote)
         print_row("not yet uploaded", "0 B");
 }
 
+static void print_nodes(const cJSON *nodes)
+{
+    const char *merger = json_text(nodes, "merger"), *waits_for = json_text(nodes, "waits_for"),
+               *trouble = json_text(nodes, "trouble");
+    char age[80] = "no union of all yet";
+    if (!nodes)
+        return;
+    if (json_number(nodes, "union_age_s") >= 0)
+        (void)snprintf(age, sizeof age, "readers see the state of %s ago",
+                       human_seconds(json_number(nodes, "union_age_s")).text);
+    if (json_number(nodes, "merges") > 0)
+        print_row("  nodes", "%.0f write, this one merges; %s", json_number(nodes, "nodes"), age);
+    else
+        print_row("  nodes", "%s merges; %s", merger && *merger ? merger : "another one", age);
+    if (waits_for && *waits_for)
+        print_row("  waits for",
+                  "%s, which was not heard of for longer than the lease: mount its "
+                  "STORE again",
+                  waits_for);
+    if (trouble && *trouble)
+        print_row("  not told", "%s", trouble);
+}
+
 static void print_remote(const cJSON *remote)
 {
     const char *state = json_text_or(remote, "state", "none");
@@ -269,6 +292,7 @@ static void print_remote(const cJSON *remote)
         return;
     print_row("remote", "%s, %s", json_text_or(remote, "name", "unknown"), state);
     print_trouble(remote);
+    print_nodes(json_part(remote, "nodes"));
     if (strcmp(state, "fenced") == 0)
         print_unpublished(remote);
     else

@@ -36,6 +36,7 @@ enum {
     OF_FENCED = 1 << 3,
     OF_ADOPTED = 1 << 4, /* a mount whose daemon died, or was replaced */
     OF_ERROR = 1 << 5,   /* of NVMe */
+    OF_NODES = 1 << 6,   /* one of several nodes that write the remote */
 };
 
 struct figure {

@@ -361,6 +361,8 @@ void remote_side_look(struct service *service, struct snapshot *s)
     if (!s->remote.error[0])
         s->remote.error_age_s = -1;
     s->has |= OF_REMOTE;
+    if (s->remote.nodes.is_node)
+        s->has |= OF_NODES;
     if (s->remote.state != REMOTE_FENCED)
         s->has |= OF_WRITER;
     /* Uploads have ended: the remote will never get these changes from here. */

@@ -188,6 +188,11 @@ static void add_remote(cJSON *status, struct snapshot *s)
         return;
     add_text(status, "remote", "name", s->remote.name);
     add_text(status, "remote", "error", s->remote.error);
+    if (s->remote.nodes.is_node) {
+        add_text(status, "remote.nodes", "merger", s->remote.nodes.merger);
+        add_text(status, "remote.nodes", "waits_for", s->remote.nodes.waits_for);
+        add_text(status, "remote.nodes", "trouble", s->remote.nodes.trouble);
+    }
     s->remote_reduced_bytes = add_encodings(status, "remote.reduction", &s->remote.encoded);
 }
 

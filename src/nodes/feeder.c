@@ -369,6 +369,12 @@ static int tell_nothing(struct node *node, const struct head *head)
     return r;
 }
 
+/* Others take a node for silent that told nothing for longer than the lease. */
+static int64_t feed_interval(const struct node *node)
+{
+    return (int64_t)min_u64(NODE_FEED_EVERY_NS, (uint64_t)node->options.lease_ns / 3);
+}
+
 /* A stay's first feed is put at once: it tells from when on other nodes may count on this one. */
 void node_tick(struct node *node, const struct head *head)
 {
@@ -378,7 +384,7 @@ void node_tick(struct node *node, const struct head *head)
         return;
     bool is_prepared =
         feeder->cut > feeder->last.to && (feeder->is_published || feeder->cut == head->cut);
-    bool is_due = !feeder->put_at || clock_monotonic_ns() - feeder->put_at >= NODE_FEED_EVERY_NS;
+    bool is_due = !feeder->put_at || clock_monotonic_ns() - feeder->put_at >= feed_interval(node);
     int r = 0;
     if (is_prepared &&
         (feeder->span.hi || history_rounds_of(node->commit->history, feeder->cut, 0, &span)))

@@ -5,6 +5,7 @@
 
 #include "base/cause.h"
 #include "commit/commit.h"
+#include "format/frame.h"
 
 /* As horizon_await(), for the remote's horizon; -ESHUTDOWN too where no remote will ever have it
  * (none, or fenced). Rate limits of both tiers are lifted meanwhile. store_unwait() takes these
@@ -51,6 +52,17 @@ struct remote_status {
     uint64_t errors;
     char error[CAUSE_MAX];             /* the last, in words */
     double error_age_s, unreachable_s; /* seconds; negative: none */
+    /* Where several nodes write the prefix. Only the node that merges knows of the others. */
+    struct nodes_status {
+        bool is_node;
+        uint64_t merges; /* 1: this one does */
+        uint64_t union_head;
+        double union_age_s;         /* of the newest instant that readers see; negative: none */
+        uint64_t nodes, silent;     /* that have not left; not heard of for longer than the lease */
+        char merger[HOLDER_MAX];    /* another one; "": not known */
+        char waits_for[HOLDER_MAX]; /* the node that holds the union back; "": none does for long */
+        char trouble[256]; /* what keeps this node from telling what it does; "": nothing */
+    } nodes;
 };
 void store_remote_status(struct store *store, struct remote_status *ret);
 /* Durable changes that are here and not in the remote; of a fenced mount they never will be. Looks

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "nodes/merger.h"
+#include "nodes/node.h"
 #include "remote/maintenance_internal.h"
 
 #define UNPUBLISHED_MAX 65536u /* changes that a status looks at */
@@ -61,6 +63,34 @@ static void shared_status(struct remote *remote, struct remote_status *ret)
         remote->shared.unreachable_ns ? (double)(now - remote->shared.unreachable_ns) / 1e9 : -1;
 }
 
+static void count_stays(const struct merger_status *merger, struct nodes_status *ret)
+{
+    for (size_t i = 0; i < merger->stay_count; i++) {
+        const struct merger_stay *stay = &merger->stays[i];
+        ret->nodes += !stay->has_left;
+        ret->silent += stay->is_silent;
+        if (stay->is_silent && (stay->epoch == merger->held_back_by || !*ret->waits_for))
+            (void)snprintf(ret->waits_for, sizeof ret->waits_for, "%s", stay->holder);
+    }
+}
+
+static void nodes_status(struct node *node, struct nodes_status *ret)
+{
+    struct merger_status merger;
+    *ret = (struct nodes_status){.is_node = node != NULL, .union_age_s = -1};
+    if (!node)
+        return;
+    node_merger_status(node, &merger);
+    ret->merges = merger.is_merger;
+    ret->union_head = merger.head;
+    if (merger.head)
+        ret->union_age_s = (double)merger.age_ns / 1e9;
+    (void)snprintf(ret->merger, sizeof ret->merger, "%s", merger.holder);
+    count_stays(&merger, ret);
+    node_trouble(node, ret->trouble, sizeof ret->trouble);
+    merger_status_done(&merger);
+}
+
 void store_remote_status(struct store *store, struct remote_status *ret)
 {
     struct remote *remote = store->remote;
@@ -71,6 +101,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     struct tier_traffic traffic;
     (void)snprintf(ret->name, sizeof ret->name, "%s", remote->prefix.name);
     shared_status(remote, ret);
+    nodes_status(store->node, &ret->nodes);
     remote->prefix.tier->ops->traffic(remote->prefix.tier, &traffic);
     ret->behind_bytes = view.pending_bytes;
     ret->behind_chunks = view.pending_chunks;
