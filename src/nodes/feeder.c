@@ -126,7 +126,7 @@ int node_begin(struct node *node)
 /* --- the newest feed that is there ------------------------------------------------------------ */
 
 struct newest_feed {
-    uint64_t stay, round, oldest;
+    uint64_t stay, round;
 };
 
 static int note_feed(const struct tier_object *object, void *arg)
@@ -136,7 +136,6 @@ static int note_feed(const struct tier_object *object, void *arg)
     if (!feed_numbers(object->name, &round, &stay) || stay != newest->stay)
         return 0;
     newest->round = max_u64(newest->round, round);
-    newest->oldest = newest->oldest ? min_u64(newest->oldest, round) : round;
     return 0;
 }
 
@@ -155,10 +154,10 @@ static int decode_feed(const void *buf, size_t len, void *arg)
     return r;
 }
 
-static int read_feed(struct node *node, uint64_t round, struct read_feed *ret)
+static int read_feed(struct node *node, uint64_t stay, uint64_t round, struct read_feed *ret)
 {
     char object[FEED_NAME_LEN];
-    feed_name(round, node->file.stay, object);
+    feed_name(round, stay, object);
     return prefix_read_object(&node->common, object, FEED_LEN_MAX, decode_feed, ret);
 }
 
@@ -186,7 +185,7 @@ static int find_last(struct node *node)
     TRY(list_feeds(node, &newest));
     if (newest.round) {
         _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
-        TRY(read_feed(node, newest.round, read));
+        TRY(read_feed(node, newest.stay, newest.round, read));
         if (read->feed.to < feeder->from)
             return end_feeds(node, "its newest feed is older than those that it remembers");
         note_last(node, &read->feed, read->hash);
@@ -201,15 +200,36 @@ static int find_last(struct node *node)
     return 0;
 }
 
+/* Feeds of the node, of all its stays: its heads, and so these, ascend with stay and round. */
+struct oldest_feed {
+    const struct node *node;
+    uint64_t stay, round; /* 0: there is none */
+};
+
+static int note_oldest(const struct tier_object *object, void *arg)
+{
+    struct oldest_feed *oldest = arg;
+    uint64_t round, stay;
+    if (!feed_numbers(object->name, &round, &stay) || !node_has_epoch(oldest->node, stay))
+        return 0;
+    bool is_older = stay < oldest->stay || (stay == oldest->stay && round < oldest->round);
+    if (!oldest->round || is_older) {
+        oldest->stay = stay;
+        oldest->round = round;
+    }
+    return 0;
+}
+
 int node_first_needed_head(struct node *node, uint64_t *ret_number)
 {
-    struct newest_feed newest;
+    struct oldest_feed oldest = {.node = node};
+    struct tier *tier = node->options.tier;
     *ret_number = UINT64_MAX;
-    TRY(list_feeds(node, &newest));
-    if (!newest.oldest)
+    TRY(tier->ops->list(tier, FEEDS, NULL, note_oldest, &oldest));
+    if (!oldest.round)
         return 0;
     _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
-    TRY(read_feed(node, newest.oldest, read));
+    TRY(read_feed(node, oldest.stay, oldest.round, read));
     *ret_number = read->feed.head;
     return 0;
 }
@@ -304,7 +324,7 @@ static int put_feed(struct node *node, const struct feed *feed, uint8_t ret_hash
     int r = prefix_put_object(&node->common, object, bytes, len, true);
     if (r != -EEXIST)
         return r;
-    TRY(read_feed(node, feed->hi, found));
+    TRY(read_feed(node, feed->epoch, feed->hi, found));
     return memcmp(found->hash, ret_hash, HASH_LEN) == 0
                ? 0
                : end_feeds(node, "another daemon puts feeds of this store; was it copied?");
@@ -402,7 +422,7 @@ bool node_stay_has_ended(struct node *node)
     struct newest_feed newest;
     _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
     return list_feeds(node, &newest) == 0 && newest.round == ROUND_MAX &&
-           read_feed(node, newest.round, read) == 0;
+           read_feed(node, newest.stay, newest.round, read) == 0;
 }
 
 /* Does the newest feed tell all that the store has? */

@@ -46,9 +46,7 @@ static bool may_send(void *arg, uint64_t bytes)
 
 static bool is_own_epoch(uint64_t epoch, void *arg)
 {
-    const struct node *node = arg;
-    uint64_t block = epoch - epoch % NODE_BLOCK;
-    return vector_search(&node->file.blocks, &block, compare_u64);
+    return node_has_epoch(arg, epoch);
 }
 
 struct node *node_new(struct commit *commit, struct local *local,

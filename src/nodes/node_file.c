@@ -9,6 +9,12 @@
 /* --- STORE/node: what this store is in the prefix ----------------------------------------------
  */
 
+bool node_has_epoch(const struct node *node, uint64_t epoch)
+{
+    uint64_t block = epoch - epoch % NODE_BLOCK;
+    return vector_search(&node->file.blocks, &block, compare_u64);
+}
+
 static char *file_path(const struct node *node)
 {
     return xasprintf("%s/node", node->local->path);

@@ -57,11 +57,15 @@ def at_head(remote, number):
 
 
 def steps_of(listing):
-    """By step the names in it."""
-    steps = {}
-    for path in listing.split():
-        if match := re.search(r"step(\d+)/(\S+)$", path):
-            steps.setdefault(int(match[1]), set()).add(match[2])
+    """By step the names in it, as `ls -R` lists them."""
+    steps, names = {}, set()
+    for line in listing.splitlines():
+        if match := re.fullmatch(r"/step(\d+):", line):
+            names = steps.setdefault(int(match[1]), set())
+        elif line.endswith(":"):
+            names = set()
+        else:
+            names.add(line)
     return steps
 
 
