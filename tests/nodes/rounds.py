@@ -10,19 +10,24 @@ def trailing_zeros(number):
     return (number & -number).bit_length() - 1
 
 
-def most_trailing_zeros(rounds):
+def coming(rounds, lag):
+    """The product's rule: a writer whose uploads take up to 2^n rounds ends its next feed at a round with n zero bits that is to come."""
+    return -(-rounds[-1] // bound([lag])) * bound([lag])
+
+
+def most_trailing_zeros(rounds, lag):
     """The rule: a feed ends at the offered round with the most trailing zero bits, of equals the latest."""
     return max(rounds, key=lambda number: (trailing_zeros(number), number))
 
 
-def newest(rounds):
+def newest(rounds, lag):
     """Planted: a feed ends at the newest round."""
     return max(rounds)
 
 
 def next_ends(end, lag, rule):
     """The rounds at which a writer's next feed may end, if its last one ended at `end`."""
-    return {rule(range(end + 1, now + 1)) for now in range(end + 1, end + lag + 1)}
+    return {rule(range(end + 1, now + 1), lag) for now in range(end + 1, end + lag + 1)}
 
 
 def advance(ends, number, lags, rule):

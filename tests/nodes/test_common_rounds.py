@@ -8,9 +8,10 @@ ROUNDS = 64
 LAGS = [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4), (1, 4, 4), (2, 3, 5), (3, 7), (8, 8), (5, 6, 7), (8, 8, 8)]
 
 
+@pytest.mark.parametrize("rule", [rounds.most_trailing_zeros, rounds.coming])
 @pytest.mark.parametrize("lags", LAGS, ids=str)
-def test_a_common_round_comes_in_time(lags):
-    waited = rounds.longest_wait(lags, rounds.most_trailing_zeros, ROUNDS)
+def test_a_common_round_comes_in_time(lags, rule):
+    waited = rounds.longest_wait(lags, rule, ROUNDS)
     print(f"lags {lags}: at most {waited} rounds without one in common, bound {rounds.bound(lags)}")
     assert waited < rounds.bound(lags)
 
