@@ -4,6 +4,7 @@
  *   round.c     a round of an upload: which of a cut's chunks is sent before which
  *   lineage.c   which chunk could be stored as its difference to which; with changed.c, series.c,
  *               final_name.c, pairing.c, chains.c
+ *   layout.c    which chunks of a cut belong together, dense or not
  *   encode.c    the form that a chunk gets in the remote; with images.c
  *   bases.c     what dense chunks of the remote refer to; with bases_cache.c
  *   condense.c  old chunks on NVMe become as dense as they are in the remote; with

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "commit/round_cut.h"
 #include "nodes/node.h"
-#include "remote/layout.h"
+#include "dense/layout.h"
 #include "remote/maintenance_internal.h"
 #include "remote/upload.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* In which order a round sends what the remote lacks of its cut: in one phase, or, with
  * reduce=dense, in phases, so that the bases of a chunk are there before the chunk is. */
-#include "remote/layout.h"
+#include "dense/layout.h"
 #include "remote/upload.h"
 
 /* Where the listing of the cut's pending chunks is. */

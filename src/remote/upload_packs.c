@@ -3,7 +3,7 @@
  * of a few threads. */
 #include <stdio.h>
 
-#include "remote/layout.h"
+#include "dense/layout.h"
 #include "remote/upload.h"
 
 #define RESCUES_MAX 1000u /* chunks that are looked for elsewhere, in a round */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/layout.h"
+#include "dense/layout.h"
 
 #include "base/clock.h"
 #include "base/log.h"
