@@ -15,6 +15,8 @@ void stays_init(struct stays *stays, struct prefix *prefix, struct busy *busy, i
 
 static void forget_feeds(struct stays *stays, struct stay *stay, size_t count)
 {
+    if (count == 0)
+        return;
     for (size_t i = 0; i < count; i++) {
         stays->bytes -= stay->feeds.at[i].bytes ? stay->feeds.at[i].len : 0;
         told_forget(&stay->feeds.at[i]);

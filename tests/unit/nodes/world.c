@@ -318,7 +318,8 @@ static void put_feed(struct world *w, struct world_node *n, uint64_t lo, uint64_
     put_new(w, object, bytes, len);
     hash_parts(&(struct iovec){bytes, len}, 1, n->hash);
     n->pending.count -= told;
-    memmove(n->pending.at, n->pending.at + told, n->pending.count);
+    if (told > 0)
+        memmove(n->pending.at, n->pending.at + told, n->pending.count);
     n->from = to;
     n->hi = hi;
     free(feed);
