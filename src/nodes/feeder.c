@@ -16,6 +16,7 @@
 
 #define FEEDS "feeds"
 #define FINISH_NS (5ll * SECOND_NS)
+#define ACTIVE_NS (60ll * SECOND_NS)
 #define BITS_MAX 5u /* a cut is made every minute at the latest */
 
 void feeder_init(struct feeder *feeder)
@@ -343,6 +344,8 @@ static int tell(struct node *node, struct feed *feed)
     }
     note_last(node, feed, hash);
     feeder->put_at = clock_monotonic_ns();
+    if (feed->record_count)
+        feeder->active_at = feeder->put_at;
     feeder->records.count = feeder->record_count = 0;
     feeder->cut = feed->to;
     history_forget_rounds(node->commit->history, feed->hi);
@@ -389,9 +392,14 @@ static int tell_nothing(struct node *node, const struct head *head)
     return r;
 }
 
-/* Others take a node for silent that told nothing for longer than the lease. */
+/* Others take a node for silent that told nothing for longer than the lease. The nodes of a job are
+ * busy at the same time: what one of them published shows sooner if the others, which have done
+ * their part, tell that each round. */
 static int64_t feed_interval(const struct node *node)
 {
+    int64_t active_at = node->feeder.active_at;
+    if (active_at && clock_monotonic_ns() - active_at < ACTIVE_NS)
+        return NODE_ROUND_NS;
     return (int64_t)min_u64(NODE_FEED_EVERY_NS, (uint64_t)node->options.lease_ns / 3);
 }
 

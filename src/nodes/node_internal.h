@@ -28,6 +28,7 @@ struct feeder {
     bool is_over;   /* nothing more is told: the trouble says why */
     struct last_feed last;
     int64_t put_at;          /* monotonic ns, when the last feed was put; 0: none by this daemon */
+    int64_t active_at;       /* the same, of the last one with records */
     struct bytes records;    /* of the feed that is next, with lengths and counts */
     uint32_t record_count;   /* of these */
     uint64_t from, cut;      /* of the feed that is next; cut 0: it is not prepared */
