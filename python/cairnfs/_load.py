@@ -11,7 +11,6 @@ what a pickle may do, and each exception of it, is that of the torch that runs. 
 from __future__ import annotations
 
 import ctypes
-import functools
 import inspect
 import io
 import os
@@ -27,6 +26,7 @@ from ._reading import NotCovered, Reading, new_storage
 
 plain_load = torch.serialization.load  # before anything is patched
 WINDOW = 256 << 20  # bytes that are read ahead of what the pickle has asked for
+_knows_torch = False
 FORCE = ("1", "y", "yes", "true")
 LATE = frozenset({
     "collections.OrderedDict", "collections.Counter", "torch.Size", "torch.device", "_codecs.encode", "builtins.bytearray",
@@ -40,9 +40,8 @@ def load(
     path: str | os.PathLike[str], map_location: Any = None, *, mmap: bool = False, weights_only: bool = True, into: Any = None,
     threads: int | None = None
 ) -> Any:  # fmt: skip
-    """Returns what torch.load(path, map_location, weights_only=...) returns, and raises what it raises of a path, an archive or a pickle.
-    What is no archive of torch.save with plain records, and mmap=True, goes to torch.load itself. .safetensors: as
-    cairnfs.safetensors.load_file().
+    """Returns what torch.load() returns, and raises what it raises of a path, an archive or a pickle. What is no archive of torch.save with
+    plain records, and mmap=True, goes to torch.load itself. .safetensors: as cairnfs.safetensors.load_file().
 
     OSError: the bytes cannot be read (EIO: damaged; EBADMSG: changed in place meanwhile). No tensor is handed out then.
     into: containers of tensors of the same keys, shapes and dtypes, in host memory, e.g. model.state_dict(). Their memory is filled, and
@@ -92,8 +91,6 @@ def load_safetensors(path, map_location, into, threads):
 
 def check_modes(map_location):
     """What is no load of bytes into host memory of this byte order."""
-    if not knows_torch():
-        raise NotCovered(f"torch {torch.__version__}, whose loader is of another form")
     if torch.serialization._is_meta_location(map_location) if hasattr(torch.serialization, "_is_meta_location") else \
             str(map_location) == "meta":  # fmt: skip
         raise NotCovered("no bytes are to be loaded")
@@ -101,11 +98,18 @@ def check_modes(map_location):
         raise NotCovered("tensors without content")
     if getattr(getattr(torch.serialization, "_serialization_tls", None), "skip_data", False):
         raise NotCovered("torch.serialization.skip_data() is on")
+    if not knows_torch():
+        raise NotCovered(f"torch {torch.__version__}, whose loader is of another form")
 
 
-@functools.cache
 def knows_torch():
-    """This torch asks our reader for storages in the way that we answer."""
+    """This torch asks our reader for storages in the way that we answer. Tried until it was seen once."""
+    global _knows_torch
+    _knows_torch = _knows_torch or asks_as_known()
+    return _knows_torch
+
+
+def asks_as_known():
     buffer, probe = io.BytesIO(), {"a": torch.arange(5), "b": torch.ones(2, dtype=torch.bfloat16)}
     with torch.device("cpu"):
         torch.serialization.save(probe, buffer)

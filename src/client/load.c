@@ -8,6 +8,7 @@
 #include <sys/statfs.h>
 #include <sys/xattr.h>
 
+#include "client/fault.h"
 #include "client/lane.h"
 
 /* More would come out of order by more than a mount takes for one reader (STRAY_AHEAD in
@@ -40,11 +41,10 @@ static bool is_cairn_file(int fd)
 
 /* A mount takes O_DIRECT at any offset and for any memory; disks do not. Where it is refused, reads
  * go by the page cache. */
-static void read_directly(int fd)
+static bool read_directly(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
-    if (flags >= 0)
-        (void)fcntl(fd, F_SETFL, flags | O_DIRECT);
+    return flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
 }
 
 /* Not held up by a fifo without a writer. */
@@ -99,8 +99,8 @@ static int open_load(struct cairn_lane *lane, const char *path,
         return -ENOMEM;
     }
     load->is_on_cairn = is_cairn_file(fd);
-    if (load->is_on_cairn && !(options.flags & CAIRN_LOAD_BUFFERED))
-        read_directly(fd);
+    load->is_direct =
+        load->is_on_cairn && !(options.flags & CAIRN_LOAD_BUFFERED) && read_directly(fd);
     load->fd = fd;
     load->opened = opened;
     *ret = load;
@@ -158,6 +158,7 @@ static int enter_batch(struct cairn_load *load, struct load_batch *batch)
 static int get_targets(struct cairn_load *load, const struct cairn_target *targets, size_t count)
 {
     struct load_batch *batch;
+    fault_install();
     TRY(load_batch_new(targets, count, cairn_load_size(load), &batch));
     int r = enter_batch(load, batch);
     if (r < 0)

@@ -62,12 +62,21 @@ CAIRN_MUST_CHECK int load_batch_new(const struct cairn_target *targets, size_t c
                                     struct load_batch **ret);
 void load_batch_free(struct load_batch *batch);
 
+/* How a read goes to memory that begins within a page: straight, or by way of a buffer. */
+enum load_way { LOAD_STRAIGHT, LOAD_BUFFER, LOAD_WAYS };
+
+/* What each way took; the other one is used where it was faster. */
+struct load_trials {
+    unsigned count[LOAD_WAYS];
+    int64_t least_ns[LOAD_WAYS]; /* of a read of LOAD_STEP */
+};
+
 struct cairn_load {
     struct cairn_lane *lane;
     char *path;
     int fd;
-    struct stat opened; /* the file, when it was opened */
-    bool is_on_cairn;
+    struct stat opened;          /* the file, when it was opened */
+    bool is_on_cairn, is_direct; /* the mount; the descriptor has O_DIRECT */
     unsigned thread_max;
     /* negative errno; 0: none. Changes once, with the lock held; reads without it only make the
      * load end sooner. */
@@ -81,6 +90,7 @@ struct cairn_load {
     char cause[CAUSE_MAX]; /* of the error */
     bool is_stopping;
     unsigned active; /* requests under way */
+    struct load_trials trials;
     size_t target_count;
     STAILQ_HEAD(, load_batch) batches; /* all of them, in the order of their calls */
     struct load_batch *current;        /* first one with requests that no thread has; NULL: none */

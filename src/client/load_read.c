@@ -2,10 +2,13 @@
 /* The threads of a load. */
 #include <sys/mman.h>
 
+#include "base/clock.h"
+#include "client/fault.h"
 #include "client/load.h"
 
 #define POPULATE_MIN (64 * KIB) /* below it faults cost less than the call */
 #define PAGE 4096ull
+#define FUSE_PAGES (LOAD_STEP / PAGE) /* of a request of FUSE */
 
 #ifndef MADV_POPULATE_WRITE /* Linux 5.14 */
 #define MADV_POPULATE_WRITE 23
@@ -67,13 +70,9 @@ static int note_read_error(const struct cairn_load *load, uint64_t at, int r)
     return r;
 }
 
-static int read_request(const struct cairn_load *load, const struct load_request *request)
+static int read_into(const struct cairn_load *load, uint64_t at, size_t left, struct iovec *iov,
+                     unsigned count)
 {
-    struct iovec memory[LOAD_PIECES_MAX], *iov = memory;
-    unsigned count = request->count;
-    uint64_t at = request->offset;
-    size_t left;
-    TRY(map_request(request, iov, &left));
     while (left > 0) {
         if (atomic_load(&load->error))
             return -ECANCELED;
@@ -87,6 +86,107 @@ static int read_request(const struct cairn_load *load, const struct load_request
         left -= (size_t)n;
     }
     return 0;
+}
+
+/* --- by way of a buffer ------------------------------------------------------------------------
+ *
+ * The kernel splits a read at the end of 256 pages. 1 MiB of memory that begins within a page is
+ * 257: two requests, none of which is a whole chunk. If the mount has to decode the chunk, it does
+ * that aside and copies it twice; then one copy here costs less. If the mount has the bytes in
+ * DRAM, it costs more. The mount does not tell, so both ways are tried. */
+
+#define TRIALS 4
+
+static enum load_way choose_way(struct cairn_load *load)
+{
+    LOCK_SCOPE(&load->lock);
+    const struct load_trials *t = &load->trials;
+    if (t->count[LOAD_STRAIGHT] < TRIALS || t->count[LOAD_BUFFER] < TRIALS)
+        return t->count[LOAD_BUFFER] < t->count[LOAD_STRAIGHT] ? LOAD_BUFFER : LOAD_STRAIGHT;
+    return t->least_ns[LOAD_BUFFER] < t->least_ns[LOAD_STRAIGHT] ? LOAD_BUFFER : LOAD_STRAIGHT;
+}
+
+static void note_trial(struct cairn_load *load, enum load_way way, int64_t ns)
+{
+    LOCK_SCOPE(&load->lock);
+    struct load_trials *t = &load->trials;
+    if (t->count[way] == TRIALS)
+        return;
+    if (t->count[way] == 0 || ns < t->least_ns[way])
+        t->least_ns[way] = ns;
+    t->count[way]++;
+}
+
+/* Page-aligned memory of LOAD_STEP bytes, of one thread; NULL: none is there yet. */
+static uint8_t *buffer_of(uint8_t **buffer)
+{
+    if (!*buffer && posix_memalign((void **)buffer, PAGE, LOAD_STEP) != 0)
+        *buffer = NULL;
+    return *buffer;
+}
+
+static bool would_be_split(const struct iovec *iov, unsigned count)
+{
+    uint64_t pages = 0;
+    for (unsigned i = 0; i < count; i++) {
+        uintptr_t start = (uintptr_t)iov[i].iov_base;
+        pages += (align_up(start + iov[i].iov_len, PAGE) - align_down(start, PAGE)) / PAGE;
+    }
+    return pages > FUSE_PAGES;
+}
+
+struct scatter {
+    const uint8_t *from;
+    const struct iovec *iov;
+    unsigned count;
+};
+
+/* May fault: the memory is the caller's. */
+static void scatter(void *arg)
+{
+    const struct scatter *s = arg;
+    const uint8_t *from = s->from;
+    for (unsigned i = 0; i < s->count; i++) {
+        memcpy(s->iov[i].iov_base, from, s->iov[i].iov_len);
+        from += s->iov[i].iov_len;
+    }
+}
+
+static int read_and_copy(const struct cairn_load *load, uint64_t at, size_t length,
+                         const struct iovec *iov, unsigned count, uint8_t *buffer)
+{
+    struct iovec whole = {buffer, length};
+    struct scatter all = {buffer, iov, count};
+    TRY(read_into(load, at, length, &whole, 1));
+    int r = fault_try(scatter, &all);
+    if (r < 0)
+        cause_note("%s: the memory of a target cannot be written to", load->path);
+    return r;
+}
+
+/* Only whole steps are compared. */
+static int read_split(struct cairn_load *load, const struct load_request *request, size_t length,
+                      struct iovec *iov, uint8_t **buffer)
+{
+    enum load_way way = buffer_of(buffer) ? choose_way(load) : LOAD_STRAIGHT;
+    int64_t begun = clock_monotonic_ns();
+    int r = way == LOAD_BUFFER
+                ? read_and_copy(load, request->offset, length, iov, request->count, *buffer)
+                : read_into(load, request->offset, length, iov, request->count);
+    if (r == 0 && length == LOAD_STEP)
+        note_trial(load, way, clock_monotonic_ns() - begun);
+    return r;
+}
+
+static int read_request(struct cairn_load *load, const struct load_request *request,
+                        uint8_t **buffer)
+{
+    struct iovec iov[LOAD_PIECES_MAX];
+    size_t length;
+    TRY(map_request(request, iov, &length));
+    if (load->is_direct && would_be_split(iov, request->count))
+        return read_split(load, request, length, iov, buffer);
+    return read_into(load, request->offset, length, iov, request->count);
 }
 
 /* --- the threads -------------------------------------------------------------------------------
@@ -135,6 +235,8 @@ static void end_request_locked(struct cairn_load *load, const struct load_reques
 static void *reader_main(void *arg)
 {
     struct cairn_load *load = arg;
+    _cleanup_free_ uint8_t *buffer = NULL;
+    fault_admit();
     mutex_lock(&load->lock);
     for (;;) {
         struct load_request *request = take_request_locked(load);
@@ -142,7 +244,7 @@ static void *reader_main(void *arg)
             load->active++;
             mutex_unlock(&load->lock);
             cause_clear();
-            int r = read_request(load, request);
+            int r = read_request(load, request, &buffer);
             mutex_lock(&load->lock);
             load->active--;
             end_request_locked(load, request, r);

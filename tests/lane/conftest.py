@@ -79,6 +79,21 @@ def lane(package):
     _track._stepped.clear()
 
 
+@pytest.fixture
+def ways(lane, monkeypatch):
+    """Notes which way a load goes: "late", "ahead", "torch"."""
+    from cairnfs import _load
+
+    noted = []
+    for name, way in (("load_late", "late"), ("load_ahead", "ahead"), ("plain_load", "torch")):
+        def note(*args, original=getattr(_load, name), way=way, **kwargs):
+            noted.append(way)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(_load, name, note)
+    return noted
+
+
 @pytest.fixture(scope="session")
 def mount_factory(mount_factory):
     """With room for a save of Training that does not wait for writeback."""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tests of loads share: objects compared in all that torch.load decides."""
+import copy
+
 import torch
 
 
@@ -52,3 +54,27 @@ def compare_tensors(ours, theirs, seen, where):
 def bits(tensor):
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     return bytes(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b""
+
+
+def zeroed(state):
+    """A deep copy with other values; tied tensors stay tied."""
+    made = copy.deepcopy(state)
+    with torch.no_grad():
+        for tensor in tensors_in(made):
+            tensor.zero_()
+    return made
+
+
+def tensors_in(state):
+    if isinstance(state, torch.Tensor):
+        return [state]
+    if isinstance(state, (dict, list, tuple)):
+        return [tensor for value in (state.values() if isinstance(state, dict) else state) for tensor in tensors_in(value)]
+    return []
+
+
+def outcome(load, *args, **kwargs):
+    try:
+        return load(*args, **kwargs), None
+    except Exception as why:
+        return None, why

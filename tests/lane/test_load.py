@@ -6,6 +6,7 @@ import ctypes
 import io
 import mmap
 import os
+import pathlib
 import pickle
 import zipfile
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 import rig
-from loading import bits, compare
+from loading import compare, outcome
 from test_format import OBJECTS, Point, model_state
 
 LARGE = {
@@ -26,28 +27,6 @@ LARGE = {
 ALL = {**OBJECTS, **LARGE}
 AHEAD = {"quantized", "sparse", "nested"}  # by weights_only: pickles that may look into a tensor
 REFUSED = {"object", "module"}
-
-
-@pytest.fixture
-def ways(lane, monkeypatch):
-    """Notes which way a load went: "late", "ahead", "torch"."""
-    from cairnfs import _load
-
-    noted = []
-    for name, way in (("load_late", "late"), ("load_ahead", "ahead"), ("plain_load", "torch")):
-        def note(*args, original=getattr(_load, name), way=way, **kwargs):
-            noted.append(way)
-            return original(*args, **kwargs)
-
-        monkeypatch.setattr(_load, name, note)
-    return noted
-
-
-def outcome(load, *args, **kwargs):
-    try:
-        return load(*args, **kwargs), None
-    except Exception as why:
-        return None, why
 
 
 def check_as_torch(lane, path, **how):
@@ -254,151 +233,117 @@ def test_default_device(lane, directory):
     compare(found, state)
 
 
-# --- into ---------------------------------------------------------------------------------------------------------------------------
-
-
-def zeroed(state):
-    """A deep copy with other values; tied tensors stay tied."""
-    made = copy.deepcopy(state)
-    with torch.no_grad():
-        for tensor in tensors_in(made):
-            tensor.zero_()
-    return made
-
-
-def tensors_in(state):
-    if isinstance(state, torch.Tensor):
-        return [state]
-    if isinstance(state, (dict, list, tuple)):
-        return [tensor for value in (state.values() if isinstance(state, dict) else state) for tensor in tensors_in(value)]
-    return []
-
-
-NOT_INTO = ("quantized", "sparse", "nested", "object", "module", "meta", "storage", "strides", "complex", "shared")
-
-
-@pytest.mark.parametrize("name", [name for name in ALL if name not in NOT_INTO])
-def test_into(lane, ways, directory, name):
-    """The tensors that are there have the content of the file, and the result has them; all else is the file's."""
-    path = os.path.join(directory, "state.pt")
-    torch.save(state := ALL[name](), path)
-    for weights_only in (True, False):
-        into = zeroed(state)
-        places = [tensor.data_ptr() for tensor in tensors_in(into)]
-        found = lane.load(path, into=into, weights_only=weights_only)
-        compare(found, state)
-        assert [id(tensor) for tensor in tensors_in(found)] == [id(tensor) for tensor in tensors_in(into)]
-        assert [tensor.data_ptr() for tensor in tensors_in(into)] == places
-    assert "torch" not in ways
-
-
-def test_into_of_another_layout(lane, directory):
-    """Transposed, strided, channels last, conjugated, views of one storage, of the file or of `into`."""
-    base = torch.arange(24_000.0)
-    state = {"t": torch.arange(6.0e5).view(600, 1000).t(), "s": base[::3],
-             "i": torch.randn(9, 8, 7, 6).to(memory_format=torch.channels_last),
-             "c": torch.randn(999, dtype=torch.complex64).conj(), "v": base[5:900], "e": torch.empty(0, 3), "z": torch.tensor(5.0)}
-    torch.save(state, path := os.path.join(directory, "state.pt"))
-    whole = torch.zeros(2_000_000)
-    into = {"t": torch.zeros(1000, 600), "s": whole[7 : 7 + 16000 : 2], "i": torch.zeros(9, 8, 7, 6),
-            "c": torch.zeros(999, dtype=torch.complex64), "v": whole[50_000 : 50_895], "e": torch.empty(0, 3), "z": torch.tensor(0.0)}
-    found = lane.load(path, into=into)
-    assert all(found[name] is into[name] and torch.equal(found[name], state[name]) for name in state)
-    assert int((whole != 0).sum()) == int((state["s"] != 0).sum() + (state["v"] != 0).sum()), "no other byte was written"
-    into = zeroed(state)
-    lane.load(path, into=into)
-    assert all(torch.equal(into[name], state[name]) for name in state)
-
-
-def test_into_tied_tensors(lane, directory):
-    """Tied in `into` only: as two copies one after the other. A version counter is raised."""
-    torch.save({"a": torch.arange(500_000.0), "b": torch.arange(500_000.0)}, path := os.path.join(directory, "state.pt"))
-    one = torch.zeros(500_000)
-    version = one._version
-    lane.load(path, into={"a": one, "b": one.view(-1)})
-    assert torch.equal(one, torch.arange(500_000.0)) and one._version > version
-
-
-def test_into_a_module(lane, ways, directory):
-    """model.state_dict() and an optimizer's: the training goes on from the file."""
-    torch.manual_seed(1)
-    model = torch.nn.Sequential(torch.nn.Linear(300, 2000), torch.nn.Linear(2000, 9))
-    optimizer = torch.optim.AdamW(model.parameters())
-    model(torch.ones(2, 300)).sum().backward()
-    optimizer.step()
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    torch.save(state, path := os.path.join(directory, "state.pt"))
-    saved = copy.deepcopy(state)
-    for _ in range(3):
-        optimizer.step()
-    found = lane.load(path, into={"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-    compare(dict(model.state_dict()), dict(saved["model"]))
-    assert found["optimizer"]["state"][0]["exp_avg"] is optimizer.state[model[0].weight]["exp_avg"]
-    assert found["optimizer"]["state"][0]["step"] == 1 == optimizer.state[model[0].weight]["step"]
-    assert ways == ["late"]
-
-
-MISFITS = {
-    "lacks a key": (lambda into: into["m"].pop("b"), "m.b: into lacks it"),
-    "has another key": (lambda into: into["m"].update(x=1), "m.x: the file lacks it"),
-    "shape": (lambda into: into["m"].update(b=torch.zeros(7)), r"m.b: the file has the shape \(300,\), and into \(7,\)"),
-    "dtype": (lambda into: into["m"].update(b=torch.zeros(300, dtype=torch.float16)), "m.b: the file has the dtype torch.float32"),
-    "device": (lambda into: into["m"].update(b=torch.zeros(300, device="meta")), "m.b: into has a tensor on meta"),
-    "no tensor": (lambda into: into["m"].update(b=3), "m.b: the file has a Tensor, and into a int"),
-    "a tensor": (lambda into: into.update(n=torch.zeros(3)), "n: the file has a int, and into a Tensor"),
-    "no dict": (lambda into: into.update(m=[1]), "m: the file has a dict, and into a list"),
-    "another list": (lambda into: into["l"].pop(), "l: the file has 2 items, and into 1 items"),
-    "in a list": (lambda into: into["l"].__setitem__(1, torch.zeros(4)), "l.1: the file has the shape"),
-    "expanded": (lambda into: into["m"].update(b=torch.zeros(1).expand(300)), "m.b: elements of the tensor of into share memory"),
-    "sparse": (lambda into: into["m"].update(b=torch.zeros(300).to_sparse()), "m.b: into has a Tensor that is no plain dense tensor"),
+PLAIN_CALLS = {
+    "mmap": lambda path: torch.load(path, mmap=True),
+    "a module": lambda path: torch.load(path, pickle_module=pickle, weights_only=False),
+    "encoding": lambda path: torch.load(path, encoding="latin1", weights_only=False),
+    "an open file": lambda path: torch.load(io.BytesIO(rig.read_file(path))),
+    "a setting": lambda path: mapped(path),
+}
+OUR_CALLS = {
+    "a path": (lambda path: torch.load(path), "late"),
+    "a Path": (lambda path: torch.load(pathlib.Path(path), "cpu", weights_only=True), "late"),
+    "all": (lambda path: torch.serialization.load(f=path, map_location=None, pickle_module=None, weights_only=False, mmap=False), "ahead"),
 }
 
 
-@pytest.mark.parametrize("weights_only", [True, False])
-@pytest.mark.parametrize("name", MISFITS)
-def test_into_that_does_not_fit(lane, directory, name, weights_only):
-    """ValueError that names the first that does not fit; no tensor is written to."""
-    state = {"m": {"a": torch.arange(400_000.0), "b": torch.ones(300)}, "l": [torch.ones(3), torch.ones(9)], "n": 5}
-    torch.save(state, path := os.path.join(directory, "state.pt"))
-    into = zeroed(state)
-    spoil, text = MISFITS[name]
-    spoil(into)
-    with pytest.raises(ValueError, match=text):
-        lane.load(path, into=into, weights_only=weights_only)
-    assert all(not tensor.any() for tensor in tensors_in(into) if tensor.device.type == "cpu" and tensor.layout == torch.strided)
+def mapped(path):
+    with torch.utils.serialization.config.patch({"load.mmap": True}):
+        return torch.load(path)
 
 
-def test_into_of_what_torch_loads(lane, directory):
-    """A legacy file: loaded by torch, and copied."""
-    torch.save(state := {"a": torch.arange(9.0)}, path := os.path.join(directory, "old.pt"), _use_new_zipfile_serialization=False)
-    into = {"a": torch.zeros(9)}
-    assert lane.load(path, into=into)["a"] is into["a"] and torch.equal(into["a"], state["a"])
-    with pytest.raises(ValueError, match="a: the file has the shape"):
-        lane.load(path, into={"a": torch.zeros(8)})
+def test_install(lane, ways, directory, monkeypatch):
+    """torch.load goes our way, where it is one that ours knows; uninstall() takes it back."""
+    plain = torch.load
+    torch.save(state := {"a": torch.arange(300_000), "n": 5}, path := os.path.join(directory, "state.pt"))
+    lane.install()
+    for call, way in OUR_CALLS.values():
+        ways.clear()
+        compare(call(path), state)
+        assert ways == [way]
+    for name, call in PLAIN_CALLS.items():
+        ways.clear()
+        compare(call(path), state)
+        assert ways == ["torch"], name
+    ways.clear()
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.warns(UserWarning, match="forcing weights_only=False"):
+        compare(torch.load(path), state)
+    compare(torch.load(path, weights_only=True), state)
+    assert ways == ["torch", "late"]
+    monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "1")
+    with pytest.raises(RuntimeError, match="Only one of"):
+        torch.load(path, weights_only=True)
+    monkeypatch.delenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")
+    torch.save([Point()], path)
+    with pytest.raises(pickle.UnpicklingError):
+        torch.load(path, weights_only=False)
+    lane.uninstall()
+    assert torch.load is plain is torch.serialization.load
 
 
-def test_into_never_shows_memory_that_is_not_filled(lane, directory):
-    """Tensors that hide in attributes, which `into` is not compared with."""
-    state = collections.OrderedDict(a=torch.arange(300_000.0))
-    state.extra = {"x": [torch.arange(50.0), torch.arange(400_000.0)]}
-    torch.save(state, path := os.path.join(directory, "state.pt"))
-    found = lane.load(path, into={"a": torch.zeros(300_000)})
-    compare(found.extra, state.extra)
-    assert torch.equal(found["a"], state["a"])
+def test_waits_for_lazy_saves_of_the_path(lane, directory):
+    """A program that saves lazily with no line changed loads what it saved."""
+    lane.install(lazy=True)
+    for index in range(20):
+        torch.save({"a": torch.full((100_000,), index)}, path := os.path.join(directory, f"{index}.pt"))
+        assert int(lane.load(path)["a"].sum()) == index * 100_000
 
 
-def test_into_waits_for_lazy_saves(lane, cairn, directory):
-    """A save that still reads these tensors gets their old content."""
-    cairn.mount()
-    old = {"a": torch.arange(8_000_000.0)}
-    torch.save({"a": torch.zeros(8_000_000)}, path := os.path.join(directory, "zeros.pt"))
-    for _ in range(5):
-        into = {"a": old["a"].clone()}
-        save = lane.save(into, os.path.join(cairn.mnt, "state.pt"), lazy="all")
-        lane.load(path, into=into)
-        save.result()
-        compare(torch.load(os.path.join(cairn.mnt, "state.pt")), old)
-        assert not into["a"].any()
+def test_a_torch_of_another_form(lane, ways, directory, monkeypatch):
+    """Its loader asks otherwise: it loads by itself."""
+    from cairnfs import _load
+
+    torch.save(state := {"a": torch.arange(300_000)}, path := os.path.join(directory, "state.pt"))
+    original = torch.serialization._load
+    monkeypatch.setattr(_load, "_knows_torch", False)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.serialization, "_load", lambda archive, *args, **kwargs: original(archive, *args, **kwargs))
+        compare(lane.load(path), state)
+    assert ways == ["torch"]
+    compare(lane.load(path), state)
+    assert ways == ["torch", "late"]
+
+
+def test_pickles_of_other_protocols(lane, directory):
+    """Some that weights_only reads, and some that it does not: in torch's words."""
+    path = os.path.join(directory, "state.pt")
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        torch.save({"a": torch.arange(300_000), "b": {"c": 2**70}}, path, pickle_protocol=protocol)
+        check_as_torch(lane, path)
+        check_as_torch(lane, path, weights_only=False)
+
+
+def test_a_device_of_others(lane, ways, directory):
+    """A storage is filled before it goes to a device that a package of the program has registered."""
+    registry = torch.serialization._package_registry
+    before = list(registry)
+    torch.serialization.register_package(1, lambda storage: None, lambda storage, at: storage.clone() if at == "foo" else None)
+    torch.save({"a": torch.arange(300_000), "b": torch.arange(5)}, path := os.path.join(directory, "state.pt"))
+    rig.write_file(path, rig.read_file(path).replace(b"\x03\x00\x00\x00cpu", b"\x03\x00\x00\x00foo"))
+    try:
+        compare(lane.load(path), {"a": torch.arange(300_000), "b": torch.arange(5)})
+        into = {"a": torch.zeros(300_000, dtype=torch.int64), "b": torch.zeros(5, dtype=torch.int64)}
+        compare(lane.load(path, into=into), {"a": torch.arange(300_000), "b": torch.arange(5)})
+    finally:
+        registry[:] = before
+    assert ways == ["late", "late"]
+
+
+OPENS = """
+import os, sys, torch, cairnfs
+seen = []
+sys.addaudithook(lambda event, args: seen.append(args) if event == "open" else None)
+cairnfs.load(sys.argv[1])
+print([args[1:] for args in seen if args[0] == sys.argv[1]] == [("r", os.O_RDONLY | os.O_CLOEXEC)])
+"""
+
+
+def test_an_audit_hook_sees_it(lane, python, directory):
+    """As any open of Python: the acts that wait for lazy saves are seen by that."""
+    torch.save({"a": torch.ones(3)}, path := os.path.join(directory, "state.pt"))
+    done = python.run(OPENS, [path])
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_pickles_that_torch_refuses(lane, directory, monkeypatch):
@@ -412,68 +357,3 @@ def test_pickles_that_torch_refuses(lane, directory, monkeypatch):
     with pytest.raises(pickle.UnpicklingError) as theirs:
         torch.load(path)
     assert str(ours.value) == str(theirs.value)
-
-
-# --- safetensors --------------------------------------------------------------------------------------------------------------------
-
-
-def tensors_of_safetensors():
-    kinds = "uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2".split()
-    state = {name: torch.arange(96, dtype=torch.uint8).view(getattr(torch, name)) for name in kinds}
-    return {**state, "bool": torch.arange(99) % 2 == 0, "large": torch.arange(3_000_003.0).view(3, -1), "e": torch.empty(0, 4),
-            "z": torch.tensor(5.0), "ü/x": torch.ones(2, 3, 4)}
-
-
-@pytest.fixture
-def tensors(directory):
-    from safetensors.torch import save_file
-
-    save_file(state := tensors_of_safetensors(), path := os.path.join(directory, "state.safetensors"), {"by": "a test"})
-    return path, state
-
-
-def test_safetensors(lane, tensors, monkeypatch):
-    """The tensors, and the order of the names, are those of safetensors; by load(), too."""
-    import cairnfs.safetensors as ours
-
-    path, state = tensors
-    theirs = ours.theirs.load_file(path)
-    monkeypatch.setattr(ours.theirs, "load_file", lambda *_, **__: pytest.fail("safetensors loaded it"))
-    for load in (ours.load_file, lane.load):
-        found = load(path)
-        assert list(found) == list(theirs)
-        assert all(bits(found[name]) == bits(theirs[name]) and found[name].dtype == theirs[name].dtype for name in theirs)
-        assert all(found[name].shape == theirs[name].shape and found[name].stride() == theirs[name].stride() for name in theirs)
-    into = zeroed(state)
-    found = ours.load_file(path, into)
-    assert all(found[name] is into[name] and bits(into[name]) == bits(state[name]) for name in state)
-    for change, text in (({"x": torch.ones(3)}, "x: the file lacks it"), ({"large": torch.ones(3)}, "large: the file has the shape")):
-        into = zeroed(state)
-        with pytest.raises(ValueError, match=text):
-            ours.load_file(path, {**into, **change})
-        assert not any(tensor.any() for tensor in into.values() if tensor.dtype != torch.float8_e5m2)
-
-
-def test_safetensors_that_are_damaged(lane, tensors, rng):
-    """What safetensors refuses is refused, in its words; what it takes is the same."""
-    import cairnfs.safetensors as ours
-
-    path, state = tensors
-    ours.theirs.save_file({name: state[name] for name in ("int32", "z", "e")}, path)
-    data = rig.read_file(path)
-    length = int.from_bytes(data[:8], "little")
-    spoilt = [data[:cut] for cut in (0, 7, 8, 20, length + 8, len(data) - 1)] + [data + b"x"]
-    for _ in range(400):
-        changed = bytearray(data)
-        changed[rng.randrange(8 + length)] = rng.choice([0, 255, 34, 44, 48, rng.randrange(256)])
-        spoilt.append(bytes(changed))
-    refused = 0
-    for content in spoilt:
-        rig.write_file(path, content)
-        theirs, why = outcome(ours.theirs.load_file, path)
-        found, ours_why = outcome(ours.load_file, path)
-        assert type(why) is type(ours_why), (why, ours_why, content[: 8 + length])
-        if why is None:
-            assert {name: bits(tensor) for name, tensor in found.items()} == {name: bits(tensor) for name, tensor in theirs.items()}
-        refused += why is not None
-    assert refused > 100

@@ -2,6 +2,7 @@
 """Loads that go wrong: an exception, and never a tensor that is filled in part; interrupts; files that change meanwhile."""
 import errno
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -13,8 +14,7 @@ import pytest
 import torch
 
 import rig
-from loading import bits, compare
-from test_load import outcome, ways, zeroed  # noqa: F401: a fixture
+from loading import bits, compare, outcome, zeroed
 
 
 def state_of(seed=3):
@@ -208,7 +208,7 @@ def test_interrupt(lane, cairn, programs, kind):
             time.sleep(0.6)
             assert threads_that_read(program.pid) > 0
             cairn.go_on()
-        assert program.stdout.readline() == "interrupted\n"
+        assert line_of(program) == "interrupted\n"
         if kind == "new":
             assert threads_that_read(program.pid) > 0, "the reads had ended before"
         else:
@@ -217,6 +217,12 @@ def test_interrupt(lane, cairn, programs, kind):
         cairn.go_on()
         program.communicate("\n", timeout=60)
     assert program.returncode == 0
+
+
+def line_of(program, seconds=30):
+    """A line that must come while the filesystem holds reads up."""
+    assert select.select([program.stdout], [], [], seconds)[0], "it does not end"
+    return program.stdout.readline()
 
 
 def begin_and_stop(cairn, pid):
