@@ -42,7 +42,17 @@ struct evict {
 /* --- all of it (read.c) ----------------------------------------------------------------------- */
 
 #define CHUNK_CACHE_ENTRIES 24u
-#define READ_THREADS 4u
+#define READ_THREADS_MIN 4u
+#define READ_THREADS_MAX 16u
+
+/* Threads that read NVMe and decode, of a machine with so many cores: half of them, as they take
+ * some 0.8 s of CPU for a GB, and a restart of all ranks of a node asks for as much as there is. */
+static inline unsigned read_threads_by_cores(long cores)
+{
+    return cores / 2 < READ_THREADS_MIN   ? READ_THREADS_MIN
+           : cores / 2 > READ_THREADS_MAX ? READ_THREADS_MAX
+                                          : (unsigned)(cores / 2);
+}
 
 struct cached_chunk {
     struct chunk_name name;
@@ -53,7 +63,8 @@ struct cached_chunk {
 
 struct fetch {
     struct pool *readers; /* reads that need NVMe */
-    struct pull *pull;    /* NULL: no remote, or it is not started yet */
+    unsigned read_threads;
+    struct pull *pull; /* NULL: no remote, or it is not started yet */
     struct {
         struct cairn_mutex lock;
         struct cached_chunk entries[CHUNK_CACHE_ENTRIES];

@@ -10,6 +10,7 @@
 struct fetch *fetch_new(void)
 {
     struct fetch *fetch = xcalloc(1, sizeof *fetch);
+    fetch->read_threads = read_threads_by_cores(sysconf(_SC_NPROCESSORS_ONLN));
     mutex_init(&fetch->cache.lock, LOCK_LEAF);
     mutex_init(&fetch->evict.lock, LOCK_LEAF);
     cond_init(&fetch->evict.changed);
@@ -33,7 +34,8 @@ void fetch_free(struct fetch *fetch)
 
 int fetch_start(struct store *store)
 {
-    int r = pool_new("cairn-read", READ_THREADS, 1024, NULL, NULL, &store->fetch->readers);
+    int r = pool_new("cairn-read", store->fetch->read_threads, 1024, NULL, NULL,
+                     &store->fetch->readers);
     return r == 0 && store->remote ? pull_start(store) : r;
 }
 
@@ -52,9 +54,9 @@ void fetch_end(struct store *store)
 uint64_t fetch_memory(const struct store *store)
 {
     unsigned remote_readers = store->remote ? PULL_READERS : 0;
-    uint64_t readers = READ_THREADS + remote_readers;
+    uint64_t readers = store->fetch->read_threads + remote_readers;
     uint64_t window = store->remote ? pull_window(store->local.options.remote.fetch_threads) : 0;
-    uint64_t buffers = CHUNK_CACHE_ENTRIES + READ_THREADS + 2 * remote_readers;
+    uint64_t buffers = CHUNK_CACHE_ENTRIES + store->fetch->read_threads + 2 * remote_readers;
     bool has_bases = store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
     return window + buffers * CHUNK_SIZE_MAX + (has_bases ? readers * LOCAL_BASES_BYTES : 0);
 }

@@ -3,11 +3,33 @@
  * meanwhile. */
 #include <sys/stat.h>
 
+#include "fetch/internal.h"
 #include "fetch/plan.h"
 #include "../expect.h"
 #include "fetch_fixture.h"
 
 TestSuite(plan, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
+
+Test(plan, threads_by_cores, .init = NULL, .fini = NULL)
+{
+    const struct {
+        long cores;
+        unsigned threads;
+    } cases[] = {{-1, 4}, {1, 4}, {9, 4}, {10, 5}, {32, 16}, {192, 16}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        assert_u64(read_threads_by_cores(cases[i].cores), cases[i].threads);
+}
+
+/* The memory that mount prints has a buffer, and dense bases, for each of them. */
+Test(plan, memory_counts_each_thread)
+{
+    unsigned *threads = &fixture.store->fetch->read_threads, before = *threads;
+    uint64_t all = fetch_memory(fixture.store);
+    *threads += 3;
+    uint64_t each = (fetch_memory(fixture.store) - all) / 3;
+    *threads = before;
+    cr_assert(each >= CHUNK_SIZE_MAX, "%llu", (unsigned long long)each);
+}
 
 struct answer {
     _Atomic int replies;
