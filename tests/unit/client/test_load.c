@@ -42,6 +42,14 @@ static void end(struct fixture *f)
     free(f->bytes);
 }
 
+static bool is_zero(const uint8_t *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (bytes[i])
+            return false;
+    return true;
+}
+
 static struct load_batch *plan(const struct cairn_target *targets, size_t count)
 {
     struct load_batch *batch;
@@ -116,8 +124,9 @@ Test(load, targets_are_filled)
         const struct cairn_target *target = &targets[i];
         uint8_t *bytes = target->host;
         cr_assert(memcmp(bytes, f.bytes + target->offset, target->length) == 0, "target %zu", i);
-        for (uint8_t *p = bytes - i; p < bytes - i + ROOM; p++)
-            cr_assert(*p == 0 || (p >= bytes && p < bytes + target->length), "beside %zu", i);
+        size_t behind = i + target->length;
+        cr_assert(is_zero(bytes - i, i) && is_zero(bytes + target->length, ROOM - behind),
+                  "beside target %zu", i);
         (void)munmap(bytes - i, ROOM);
     }
     end(&f);
@@ -239,8 +248,7 @@ Test(load, cancelled)
     assert_i64(cairn_load_wait(f.load, 0, 1, -1), 0); /* it was filled */
     memset(memory, 0, COUNT * 4096ul);
     (void)usleep(50000);
-    for (size_t i = 0; i < COUNT * 4096ul; i++)
-        cr_assert(memory[i] == 0, "written after the wait");
+    cr_assert(is_zero(memory, COUNT * 4096ul), "written after the wait");
     free(memory);
     free(targets);
     end(&f);
