@@ -6,10 +6,26 @@
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 
+#define HOLDS_MAX 3
+
+/* Where several nodes write the remote, nothing is sealed for a moment around each round: that is
+ * waited for. -EAGAIN: the log is full. */
+static int seal_below(struct service *service, uint64_t ino)
+{
+    struct history *history = service->commit->history;
+    int r = history_seal_below(history, ino);
+    for (int i = 0; r == -EAGAIN && i < HOLDS_MAX; i++) {
+        int64_t ns = history_hold_ns(history) + MS_NS; /* it may just have ended */
+        (void)nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+        r = history_seal_below(history, ino);
+    }
+    return r;
+}
+
 /* Seals drafts below `ino`. *ret_seq: the operation that the horizon of NVMe must include. */
 static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
 {
-    int r = history_seal_below(service->commit->history, ino);
+    int r = seal_below(service, ino);
     if (r == 0)
         *ret_seq = ns_last_change(store_ns(service->store), ino);
     return r;
@@ -94,7 +110,7 @@ cJSON *handle_drain(struct service *service, const cJSON *request)
         return remote_side_refusal(service);
     if (remote && at_end)
         remote_side_drain_at_end(service, cJSON_IsTrue(at_end));
-    int r = history_seal_below(service->commit->history, ROOT_INO);
+    int r = seal_below(service, ROOT_INO);
     if (r < 0)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
