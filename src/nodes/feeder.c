@@ -47,29 +47,36 @@ static char *kept_path(const struct node *node)
     return xasprintf("%s/feed", node->local->path);
 }
 
-static void describe_feed(const struct node *node, struct feed *ret)
+static void describe_feed(const struct node *node, uint64_t to, struct feed *ret)
 {
     const struct feeder *feeder = &node->feeder;
     *ret = (struct feed){
         .epoch = node->file.stay,
         .node = (uint32_t)node->file.blocks.at[0],
         .from = feeder->last.to,
-        .to = feeder->cut,
+        .to = to,
         .lo = 1,
         .hi = 1,
         .time = clock_realtime_ns(),
-        .clock = {.error = NODE_CLOCK_ERROR_NS / MS_NS, .before = UINT32_MAX, .after = UINT32_MAX},
-        .record_count = feeder->record_count,
-        .records = feeder->records.at,
-        .records_len = feeder->records.count};
+        .clock = {.error = NODE_CLOCK_ERROR_NS / MS_NS, .before = UINT32_MAX, .after = UINT32_MAX}};
     memcpy(ret->history, node->local->sb.history, sizeof ret->history);
     memcpy(ret->previous, feeder->last.hash, sizeof ret->previous);
+}
+
+/* The feed that is next. */
+static void describe_prepared(const struct node *node, struct feed *ret)
+{
+    const struct feeder *feeder = &node->feeder;
+    describe_feed(node, feeder->cut, ret);
+    ret->record_count = feeder->record_count;
+    ret->records = feeder->records.at;
+    ret->records_len = feeder->records.count;
 }
 
 static int keep_feed(const struct node *node)
 {
     struct feed feed;
-    describe_feed(node, &feed);
+    describe_prepared(node, &feed);
     size_t len = feed_encoded_len(&feed);
     if (len > FEED_LEN_MAX)
         return -EFBIG;
@@ -289,11 +296,11 @@ int node_prepare(struct node *node, struct view_cut *cut, const struct rounds_sp
     return feeder->record_count ? keep_feed(node) : 0;
 }
 
-static void describe_rounds(struct node *node, uint64_t to, struct feed *feed)
+/* `span`: those at which the cut was made; more may have come. */
+static void describe_rounds(struct node *node, const struct rounds_span *span, struct feed *feed)
 {
     struct rounds_span now;
-    const struct rounds_span *span = &node->feeder.span;
-    if (history_rounds_of(node->commit->history, to, node->feeder.last.hi, &now))
+    if (history_rounds_of(node->commit->history, feed->to, node->feeder.last.hi, &now))
         span = &now;
     feed->lo = max_u64(span->lo, node->feeder.last.hi + 1);
     feed->hi = span->hi;
@@ -331,8 +338,8 @@ static int put_feed(struct node *node, const struct feed *feed, uint8_t ret_hash
                : end_feeds(node, "another daemon puts feeds of this store; was it copied?");
 }
 
-/* `feed` has its rounds: it is put, and what it tells is told. */
-static int tell(struct node *node, struct feed *feed)
+/* `feed` has its rounds: it is put. */
+static int tell(struct node *node, const struct feed *feed)
 {
     uint8_t hash[HASH_LEN];
     struct feeder *feeder = &node->feeder;
@@ -346,27 +353,34 @@ static int tell(struct node *node, struct feed *feed)
     feeder->put_at = clock_monotonic_ns();
     if (feed->record_count)
         feeder->active_at = feeder->put_at;
-    feeder->records.count = feeder->record_count = 0;
-    feeder->cut = feed->to;
     history_forget_rounds(node->commit->history, feed->hi);
+    LOCK_SCOPE(&feeder->lock);
+    feeder->trouble[0] = '\0';
+    return 0;
+}
+
+/* What was prepared is told, or there is nothing that is not. */
+static void forget_prepared(struct node *node)
+{
+    struct feeder *feeder = &node->feeder;
+    feeder->records.count = feeder->record_count = 0;
+    feeder->cut = feeder->last.to;
     if (keep_feed(node) < 0)
         log_debug("STORE/feed is of the feed before: the next start asks the remote");
     feeder->cut = 0;
-    mutex_lock(&feeder->lock);
-    feeder->trouble[0] = '\0';
-    mutex_unlock(&feeder->lock);
-    return 0;
 }
 
 static int tell_prepared(struct node *node, const struct head *head)
 {
     _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
-    describe_feed(node, feed);
+    describe_prepared(node, feed);
     describe_content(head, feed);
-    describe_rounds(node, feed->to, feed);
+    describe_rounds(node, &node->feeder.span, feed);
     if (feed->lo > feed->hi)
         return -EAGAIN; /* the rounds are told already; the next ones are not yet there */
-    return tell(node, feed);
+    TRY(tell(node, feed));
+    forget_prepared(node);
+    return 0;
 }
 
 void node_published(struct node *node, const struct head *head)
@@ -378,18 +392,29 @@ void node_published(struct node *node, const struct head *head)
         log_debug("nodes: the feed is put later");
 }
 
-/* Is the state that was told still the newest? Then more rounds have it. */
+/* Has the head more than what was told? That is so where its feed could not be put, and a later cut
+ * was prepared since. */
+static bool has_untold(const struct node *node, const struct head *head)
+{
+    _cleanup_vector_ struct bytes records = {0};
+    return feed_log_up_to(node->commit->feed_log, head->cut, &records) > 0;
+}
+
+/* Is the state that was told still the newest? Then more rounds have it. What is prepared stays so.
+ */
 static int tell_nothing(struct node *node, const struct head *head)
 {
     struct rounds_span span;
     struct feeder *feeder = &node->feeder;
-    if (!history_rounds_of(node->commit->history, feeder->last.to, feeder->last.hi, &span))
+    _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
+    if (has_untold(node, head) ||
+        !history_rounds_of(node->commit->history, feeder->last.to, feeder->last.hi, &span))
         return 0;
-    feeder->cut = feeder->last.to;
-    feeder->span = span;
-    int r = tell_prepared(node, head);
-    feeder->cut = 0;
-    return r;
+    describe_feed(node, feeder->last.to, feed);
+    describe_content(head, feed);
+    feed->lo = span.lo;
+    feed->hi = span.hi;
+    return tell(node, feed);
 }
 
 /* Others take a node for silent that told nothing for longer than the lease. The nodes of a job are
@@ -453,9 +478,7 @@ void node_leave(struct node *node, const struct head *head)
                  "them until it is mounted again");
         return;
     }
-    feeder->records.count = feeder->record_count = 0;
-    feeder->cut = feeder->last.to;
-    describe_feed(node, feed);
+    describe_feed(node, feeder->last.to, feed);
     describe_content(head, feed);
     feed->flags = FEED_LEAVES;
     feed->lo = feeder->last.hi + 1;

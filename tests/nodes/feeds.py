@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feeds of a prefix, as docs/on-disk-format.md tells."""
+import re
 import struct
 
 LEAVES = 1
@@ -23,6 +24,8 @@ def feeds_of(remote):
     """By epoch, each ascending."""
     found = {}
     for name in remote.names("feeds"):
+        if not re.fullmatch(r"feeds/[0-9a-f]{16}-[0-9a-f]{16}", name):
+            continue  # one that is being put
         feed = Feed(remote.get(name))
         assert name == f"feeds/{feed.hi:016x}-{feed.epoch:016x}"
         found.setdefault(feed.epoch, []).append(feed)

@@ -163,3 +163,29 @@ def test_what_a_feed_names_outlives_the_grace(node):
     heads = sorted(int(name.split("/")[-1], 16) for name in node.remote.names(f"nodes/{16:016x}/heads") if not name.endswith("cairn"))
     lines = [feed for line in feeds.feeds_of(node.remote).values() for feed in line if feed.node == 16 and feed.head]
     assert heads[0] <= min(feed.head for feed in lines) < heads[-1] - 2
+
+
+def test_a_feed_that_cannot_be_prepared_is_told_later(node):
+    """Meanwhile others hear that nothing was done up to the rounds before it."""
+    a = node(lease="24s").mount()
+    save(a, "one")
+    await_told(node.remote, 16, 1)
+    a.kill9()
+    a.mount()  # it tells rarely what is idle
+    first = told(node.remote, 16)[-1]
+    rig.poll(lambda: told(node.remote, 16)[-1].hi > first.hi, 20, "a feed without records")
+    last = told(node.remote, 16)[-1]
+    time.sleep(2.2)  # a round that is not told
+    kept = os.path.join(a.store, "feed")
+    os.rename(kept, kept + "-away")
+    os.mkdir(kept)  # it cannot be written
+    save(a, "two")
+    rig.poll(lambda: "the upload stopped" in a.log(), 20, "the trouble")
+    count = len(told(node.remote, 16))
+    rig.poll(lambda: len(told(node.remote, 16)) > count, 20, "a feed without records")
+    os.rmdir(kept)
+    os.rename(kept + "-away", kept)
+    await_told(node.remote, 16, 2)
+    line = told(node.remote, 16)
+    feeds.check_line(line)
+    assert all((feed.head, feed.records) == (last.head, 0) for feed in line if feed.to == last.to and feed.hi > last.hi)
