@@ -12,6 +12,8 @@ import pytest
 MEMORY = 6 << 30
 CRASH, ZOMBIE, JOIN = ("--crashes", "1"), ("--zombies", "1"), ("--joins", "1")
 K2, NODES3 = ("--rounds", "2"), ("--nodes", "3")
+# A node leaves, and its store begins another stay; a daemon dies, and the next goes on with the stay. Nobody is given up, as it is built.
+LEAVE, RESTART = ("--leaves", "1", *JOIN), ("--restarts", "1")
 # Without deletions one round is enough for both jobs.
 SHORT = ("no-deletions", "start-skew")
 
@@ -25,6 +27,13 @@ HOLDS = [
     ((*SHORT, *CRASH, *ZOMBIE, "old-marks-hold"), 396358),
     (("marks", *SHORT, *ZOMBIE), 343100),
     (("marks", *SHORT, *CRASH, *JOIN), 997080),
+    ((*SHORT, *LEAVE, *RESTART), 174590),
+    ((*SHORT, *LEAVE, "two-mergers"), 188356),
+    ((*K2, *LEAVE), 710220),
+    (("no-deletions", *NODES3, *LEAVE), 162540),
+    ((*SHORT, *LEAVE, *RESTART, "entries-go"), 389478),
+    # As long as no entry goes, the order of the two lists is free: who is listed and told nothing holds the cut back.
+    ((*SHORT, *LEAVE, "feeds-first"), 68794),
     # Values that nothing reads any more tell states apart, too: forgetting them changes no result. Sessions find out later that they are
     # ended. An independent model counts the same.
     ((*SHORT, *CRASH, *ZOMBIE, "keep-all", "no-claim"), 817392),
@@ -37,6 +46,11 @@ HOLDS_FULL = [
     ((*SHORT, *NODES3, *ZOMBIE), 2813511),
     ((*SHORT, *K2, *ZOMBIE), 1372884),
     (("--rounds", "3", *ZOMBIE), 5023328),
+    ((*K2, *LEAVE, *RESTART), 9387422),
+    (("no-deletions", *NODES3, *LEAVE, *RESTART), 2166225),
+    ((*SHORT, "--joins", "2", "--leaves", "2", "two-mergers"), 2363205),
+    ((*SHORT, *LEAVE, *CRASH), 2348338),
+    ((*SHORT, *LEAVE, *ZOMBIE), 3918064),
     (("marks", *SHORT, *CRASH, *ZOMBIE), 1399542),
     (("marks", *K2, *CRASH), 1060708),
     (("marks", *K2, *ZOMBIE), 1850000),
@@ -64,6 +78,12 @@ BROKEN = [
     ("dead-left-out", ("no-deletions", *CRASH), 11),
     ("ended-dropped", ("no-deletions", *CRASH), 13),
     ("lost-goes-on", ("no-deletions", *CRASH), 13),
+    ("leave-early", ("no-deletions", "--leaves", "1"), 12),
+    ("numbers-after-leave", ("no-deletions", "--leaves", "1"), 12),
+    ("join-unlisted", ("no-deletions", *LEAVE), 17),
+    ("late-clock", ("no-deletions", *LEAVE), 19),
+    ("leave-unseen", ("no-deletions", "--leaves", "1", *RESTART), 17),
+    ("feeds-first", ("no-deletions", "--leaves", "1", "entries-go"), 15),
     ("no-lease", ("marks", "no-deletions", *ZOMBIE), 26),
     ("settle", ("marks", *SHORT, *ZOMBIE), 26),
     ("no-window", ("marks", "no-deletions", *K2), 16),
@@ -83,6 +103,7 @@ NEVER_STUCK = [
     (*SHORT, *CRASH),
     (*SHORT, *ZOMBIE),
     ("no-deletions", *CRASH, *JOIN),
+    (*SHORT, *LEAVE, *RESTART),
     ("marks", "no-deletions", *CRASH),
     ("marks", "no-deletions", *ZOMBIE),
 ]

@@ -64,7 +64,8 @@ bool all_is_merged(const struct state *state)
         const struct session *session = &state->sessions[i];
         if (session->state == SESSION_JOINING)
             return false;
-        if (session->state == SESSION_ALIVE && !is_ended(state, i) &&
+        bool tells = session->state == SESSION_ALIVE || session->state == SESSION_LEFT;
+        if (tells && !is_ended(state, i) &&
             (session->generation != state->head.generation ||
              state->head.merged[i] != session->count))
             return false;

@@ -83,10 +83,19 @@ static void number_it(const struct state *state, unsigned j, unsigned node,
     }
 }
 
+/* Is its store mounted? Planted: it is before it has joined, or after it has left. */
+static bool is_mounted(const struct session *session)
+{
+    return (session->state == SESSION_ALIVE &&
+            (!feed_leaves(&session->feed) || rules.numbers_after_leave)) ||
+           (session->state == SESSION_JOINING && rules.join_unlisted) ||
+           (session->state == SESSION_LEFT && rules.numbers_after_leave);
+}
+
 /* WRITER, before an operation gets a number: it parks, starts mark(), or may have one. */
 static bool parks(const struct state *state, const struct session *session)
 {
-    return session->state != SESSION_ALIVE || state->now >= bounds.rounds ||
+    return !is_mounted(session) || state->now >= bounds.rounds ||
            session->count == OPERATIONS_MAX || !session->is_open ||
            (session->lease_ran_out && !rules.no_lease) || /* LEASE */
            (session->feed.state != FEED_NONE && session->feed.clean);
@@ -126,7 +135,7 @@ static void start_process(const struct state *state, unsigned j, unsigned node, 
 {
     for (unsigned i = 0; i < SESSIONS_MAX; i++) {
         const struct session *session = &state->sessions[i];
-        if (session->state != SESSION_ALIVE || session->node != node ||
+        if (!is_mounted(session) || session->node != node ||
             (rules.settle && !is_settled(state, i)))
             continue;
         move_add(moves, state, "job %u starts on node %u (session %u)", j, node, i)

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Explicit-state model of the protocol by which several nodes write one prefix.
  *
- *   model [--nodes N] [--rounds K] [--crashes N] [--zombies N] [--joins N] [--states MAX] [--stuck]
- *         [OPTION...]
+ *   model [--nodes N] [--rounds K] [--crashes N] [--zombies N] [--joins N] [--leaves N]
+ *         [--restarts N] [--states MAX] [--stuck] [OPTION...]
  *
  * Searches all states within the bounds and prints one line: that the promise holds, or how it is
  * broken, with the shortest way there. --stuck: also the states from which not all gets merged
  * without further faults. Exit code: 0 holds, 1 broken or stuck, 2 wrong arguments, 3 more states
  * than --states.
  *
- * writer.c, store.c, job.c, merger.c: the actions, with the step of the protocol that each is.
- * state.h: of what. invariants.c: what a head must be. rules.c: options. search.c: the search. */
+ * writer.c, leaving.c, store.c, job.c, merger.c: the actions, with the step of the protocol that
+ * each is. state.h: of what. invariants.c: what a head must be. rules.c: options. search.c: the
+ * search. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,7 @@ static int usage(const char *wrong)
     (void)fprintf(stderr,
                   "model: wrong argument %s\n"
                   "usage: model [--nodes N] [--rounds K] [--crashes N] [--zombies N] [--joins N]\n"
-                  "             [--states MAX] [--stuck] [OPTION...]\n",
+                  "             [--leaves N] [--restarts N] [--states MAX] [--stuck] [OPTION...]\n",
                   wrong);
     rules_print(stderr);
     return 2;
@@ -60,7 +61,8 @@ static const char *parse(int count, char **arguments)
         } else if (!rules_set(arguments[i]))
             return arguments[i];
     }
-    return NULL;
+    /* Leaving is what is there without marks. */
+    return rules.marks && bounds.leaves ? "marks with --leaves" : NULL;
 }
 
 static void print_end(const struct search *search, enum search_end end)

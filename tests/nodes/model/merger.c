@@ -12,7 +12,7 @@
 static bool may_be_ended(const struct state *state, unsigned number)
 {
     const struct session *session = &state->sessions[number];
-    if (!has_joined(session) || is_ended(state, number) ||
+    if (!has_joined(session) || session->state == SESSION_LEFT || is_ended(state, number) ||
         state->head.generation >= GENERATIONS_MAX)
         return false;
     return session->state == SESSION_CRASHED || in_set(state->claims, number) ||
@@ -153,6 +153,8 @@ static void list_feeds(const struct state *state, unsigned which, struct moves *
     struct merger *merger = &next->mergers[which];
     if (rules.feeds_first)
         merger->marks = state->marks;
+    if (rules.late_clock)
+        merger->clock = state->now;
     merger->next = next_head(state, merger);
     merger->step = MERGER_HAS_FEEDS;
     merger->marks = merger->clock = 0;

@@ -58,6 +58,7 @@ void moves_of(const struct state *state, struct moves *moves)
     if (state->now < bounds.rounds)
         move_add(moves, state, "instant %d passes", state->now + 1)->now++;
     writer_moves(state, moves);
+    leaving_moves(state, moves);
     store_moves(state, moves);
     job_moves(state, moves);
     merger_moves(state, moves);

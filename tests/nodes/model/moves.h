@@ -25,6 +25,7 @@ void move_is_fault(struct moves *moves);
 
 /* Of each part of the system. */
 void writer_moves(const struct state *state, struct moves *moves);
+void leaving_moves(const struct state *state, struct moves *moves);
 void store_moves(const struct state *state, struct moves *moves);
 void job_moves(const struct state *state, struct moves *moves);
 void merger_moves(const struct state *state, struct moves *moves);

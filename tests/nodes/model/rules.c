@@ -18,6 +18,7 @@ static const struct {
     {"start-skew", &rules.start_skew, "jobs end by themselves, processes start one by one"},
     {"no-deletions", &rules.no_deletions, "jobs delete no old step"},
     {"two-mergers", &rules.two_mergers, "two mergers at once"},
+    {"entries-go", &rules.entries_go, "a node that has left deletes its entry in writers/"},
     {"keep-all", &rules.keep_all, "states differ by values that nothing reads any more, too"},
     {"no-lease", &rules.no_lease, "planted: numbers without a recent look"},
     {"settle", &rules.settle, "planted: no lease; processes start on settled nodes"},
@@ -33,6 +34,12 @@ static const struct {
     {"ended-dropped", &rules.ended_dropped, "planted: unmerged feeds of the ended are dropped"},
     {"lost-goes-on", &rules.lost_goes_on, "planted: a session without its stage goes on"},
     {"feeds-first", &rules.feeds_first, "planted: feeds are listed before sessions"},
+    {"late-clock", &rules.late_clock, "planted: the clock is read after sessions are listed"},
+    {"leave-early", &rules.leave_early, "planted: LEAVES before all is published"},
+    {"numbers-after-leave", &rules.numbers_after_leave, "planted: numbers after LEAVES"},
+    {"join-unlisted", &rules.join_unlisted, "planted: numbers before writers/NUMBER is there"},
+    {"leave-unseen", &rules.leave_unseen,
+     "planted: a daemon does not see the LEAVES of the one before"},
     {"late-delete", &rules.late_delete, "planted: marks by EPOCH alone, a DELETE lands late"},
 };
 
@@ -58,7 +65,8 @@ bool bounds_set(const char *name, unsigned value)
     } table[] = {
         {"--nodes", &bounds.nodes, 2, NODES_MAX}, {"--rounds", &bounds.rounds, 1, 6},
         {"--crashes", &bounds.crashes, 0, 4},     {"--zombies", &bounds.zombies, 0, 4},
-        {"--joins", &bounds.joins, 0, 2},
+        {"--joins", &bounds.joins, 0, 2},         {"--leaves", &bounds.leaves, 0, 2},
+        {"--restarts", &bounds.restarts, 0, 2},
     };
     for (unsigned i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         if (strcmp(table[i].name, name) == 0 && value >= table[i].least && value <= table[i].most) {
@@ -71,7 +79,7 @@ bool bounds_set(const char *name, unsigned value)
 void rules_print(FILE *file)
 {
     for (unsigned i = 0; i < OPTIONS; i++)
-        (void)fprintf(file, "  %-17s %s\n", options[i].name, options[i].text);
+        (void)fprintf(file, "  %-19s %s\n", options[i].name, options[i].text);
 }
 
 unsigned rules_sessions(void)

@@ -14,6 +14,8 @@ struct bounds {
     unsigned zombies; /* verdicts on sessions that live: these were paused or cut off, or the
                          verdict is wrong */
     unsigned joins;
+    unsigned leaves;   /* stays that end by themselves */
+    unsigned restarts; /* daemons that die, and go on with the same stay */
 };
 
 struct rules {
@@ -23,7 +25,8 @@ struct rules {
     bool start_skew;     /* a job may end by itself; the next one starts at different times */
     bool no_deletions;
     bool two_mergers;
-    bool keep_all; /* values that nothing reads any more tell states apart */
+    bool entries_go; /* who has left deletes writers/EPOCH */
+    bool keep_all;   /* values that nothing reads any more tell states apart */
     /* Planted bugs. */
     bool no_lease; /* a writer numbers however old its last look is */
     bool settle; /* instead of the lease: a process starts only where its node is open and not ended
@@ -40,8 +43,14 @@ struct rules {
     bool ended_dropped;   /* unmerged feeds of an ended session are not merged */
     bool lost_goes_on;    /* a session that lost its stage goes on in its epoch */
     bool feeds_first;     /* the merger lists feeds before sessions and marks */
-    bool late_delete; /* marks are named by EPOCH alone: a DELETE that lands late removes the next
-                         one */
+    bool late_clock;      /* the merger reads the clock after it has listed sessions */
+    bool leave_early;     /* LEAVES while an operation is numbered and not published */
+    bool numbers_after_leave;
+    bool join_unlisted; /* a stay numbers before writers/NUMBER is there */
+    bool leave_unseen;  /* the next daemon goes on with a stay whose LEAVES is there, or lands later
+                         */
+    bool late_delete;   /* marks are named by EPOCH alone: a DELETE that lands late removes the next
+                           one */
 };
 
 extern struct bounds bounds;

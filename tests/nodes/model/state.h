@@ -18,6 +18,7 @@ enum {
     MERGERS = 2,
     GENERATIONS_MAX = 2, /* no verdict ends a third generation */
     NO_SESSION = 255,
+    ROUND_LAST = 255, /* LEAVES: all later rounds */
 };
 
 enum session_state {
@@ -26,6 +27,7 @@ enum session_state {
     SESSION_CRASHED,
     SESSION_FENCED,  /* it has seen that it is ended */
     SESSION_JOINING, /* it has read a head; writers/NUMBER is not there yet */
+    SESSION_LEFT,    /* its feed with LEAVES has landed */
 };
 
 /* Of the first operation after idleness, which waits for mark(). */
@@ -40,7 +42,7 @@ enum feed_state {
 /* A feed on its way to the store. */
 struct feed {
     uint8_t state;
-    uint8_t round; /* its end, hi */
+    uint8_t round; /* its end, hi. ROUND_LAST: flag LEAVES */
     uint8_t clean; /* flag CLEAN */
     uint8_t generation;
 };
@@ -52,7 +54,7 @@ struct operation {
     uint8_t time;
 };
 
-/* One mount of one store; its index is its EPOCH. */
+/* One stay of one store; its index is its EPOCH. */
 struct session {
     uint8_t state, node;
     uint8_t generation;     /* of the newest head that it has seen */
@@ -66,6 +68,7 @@ struct session {
     uint8_t published;       /* operations in feeds that have landed */
     uint8_t published_round; /* newest round that its feeds determine */
     uint8_t feed_generation; /* of the newest feed that has landed */
+    uint8_t leave_is_late;   /* planted: a LEAVES of a daemon that died is on its way */
     struct feed feed;
 };
 
@@ -104,8 +107,8 @@ struct state {
     uint8_t marks;  /* objects marks/: set of sessions. Without marks: those that have joined */
     uint8_t claims; /* objects ended/: set of sessions */
     uint8_t ended_generation[SESSIONS_MAX]; /* of feeds that count for an ended session, + 1 */
-    uint8_t crashes, zombies, joins;        /* so far */
-    uint8_t broken;                         /* set of enum broken */
+    uint8_t crashes, zombies, joins, leaves, restarts; /* so far */
+    uint8_t broken;                                    /* set of enum broken */
     struct session sessions[SESSIONS_MAX];
     struct job jobs[JOBS];
     struct merger mergers[MERGERS];
@@ -146,6 +149,11 @@ static inline enum operation_kind operation_kind(const struct operation *operati
 static inline bool has_joined(const struct session *session)
 {
     return session->state != SESSION_NONE && session->state != SESSION_JOINING;
+}
+
+static inline bool feed_leaves(const struct feed *feed)
+{
+    return feed->state != FEED_NONE && feed->round == ROUND_LAST;
 }
 
 static inline bool is_ended(const struct state *state, unsigned number)

@@ -22,17 +22,22 @@ static void land_feed(const struct state *state, unsigned number, struct moves *
     const struct feed *feed = &state->sessions[number].feed;
     if (feed->state != FEED_SENT)
         return;
-    struct state *next =
-        move_add(moves, state, "the feed of session %u to round %u lands", number, feed->round);
+    bool leaves = feed_leaves(feed);
+    struct state *next = move_add(moves, state, "the feed of session %u to round %u lands%s",
+                                  number, feed->round, leaves ? ": it has LEFT" : "");
     struct session *session = &next->sessions[number];
     if (feed->generation == state->head.generation || rules.old_feeds_count) {
         uint8_t count = number_at(session, session->count, feed->round);
-        if (count > session->published)
+        if (count > session->published && !leaves)
             session->published = count;
         session->published_round = feed->round;
         session->feed_generation = feed->generation;
     }
     session->feed.state = feed->clean ? FEED_CLEAN_LANDED : FEED_NONE;
+    if (leaves) {
+        session->state = SESSION_LEFT;
+        session->lease_ran_out = 0;
+    }
 }
 
 /* publish, a CLEAN feed has landed: DELETE the mark. Until then operations park. */

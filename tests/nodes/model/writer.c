@@ -112,7 +112,7 @@ static void send_feed(const struct state *state, unsigned number, struct moves *
 {
     const struct session *session = &state->sessions[number];
     if (!session->is_dirty || session->feed.state != FEED_NONE ||
-        session->generation != state->head.generation)
+        session->published_round == ROUND_LAST || session->generation != state->head.generation)
         return;
     for (uint8_t round = (uint8_t)(session->published_round + 1); round <= state->now; round++)
         for (uint8_t clean = 0; clean <= may_say_clean(session, round); clean++) {
@@ -164,13 +164,18 @@ static unsigned last_session_of(const struct state *state, unsigned node)
     return last;
 }
 
-/* JOIN, begin: another store takes the place of a session that crashed or is ended. It reads the
- * newest head. */
+static bool is_replaceable(const struct state *state, unsigned number)
+{
+    uint8_t how = state->sessions[number].state;
+    return how == SESSION_CRASHED || how == SESSION_LEFT || is_ended(state, number);
+}
+
+/* JOIN, begin: another store takes the place of a session that crashed or is ended; a store that
+ * left begins another stay. It reads the newest head. */
 static void begin_join(const struct state *state, unsigned node, struct moves *moves)
 {
     unsigned last = last_session_of(state, node), number = bounds.nodes + state->joins;
-    if (state->joins == bounds.joins ||
-        (state->sessions[last].state != SESSION_CRASHED && !is_ended(state, last)))
+    if (state->joins == bounds.joins || !is_replaceable(state, last))
         return;
     struct state *next =
         move_add(moves, state, "session %u begins to join on node %u: reads head", number, node);
@@ -180,7 +185,8 @@ static void begin_join(const struct state *state, unsigned node, struct moves *m
                                               .node = (uint8_t)node,
                                               .generation = generation,
                                               .feed_generation = generation,
-                                              .is_open = generation == 0};
+                                              .is_open = generation == 0,
+                                              .is_dirty = rules.join_unlisted};
 }
 
 void writer_moves(const struct state *state, struct moves *moves)
