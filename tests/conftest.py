@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 import pytest
 
@@ -343,6 +344,39 @@ def mount_factory(request, binary):
 def kept(request, mount_factory, directory):
     """A private store whose mount outlives its daemon, not yet mounted."""
     return mount_factory(directory, kind=successor.Kept, successor="on", crash_window=0, request=request)
+
+
+@pytest.fixture(scope="session")
+def rgw(request, run_directory):
+    """A real RGW, or the reason to skip."""
+    server = remotes.Rgw()
+    why = server.missing()
+    if why:
+        pytest.skip(f"skipped: no Ceph RGW: {why}")
+    request.addfinalizer(server.stop)
+    return server.start(run_directory)
+
+
+@pytest.fixture
+def s3(request):
+    made = remotes.S3Remote(request.getfixturevalue("rgw"))
+    yield made
+    made.wipe()
+    made.rgw.reclaim()
+
+
+S3_SHARE = 10  # one in so many tests runs on S3 too, without --full; which, the seed says
+
+
+@pytest.fixture(params=["dir", "s3"])
+def remote(request, directory, seed, full):
+    """An empty remote of each kind."""
+    if request.param == "s3":
+        always = full or request.node.get_closest_marker("always_s3")
+        if not always and zlib.crc32(f"{seed} {request.node.name}".encode()) % S3_SHARE:
+            pytest.skip("skipped: on S3 with --full, or with another seed")
+        return request.getfixturevalue("s3")
+    return remotes.DirRemote(os.path.join(directory, "remotes"))
 
 
 @pytest.fixture

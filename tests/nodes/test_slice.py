@@ -3,14 +3,12 @@
 every union head a step's marker implies the shards of both ranks, and a mount with -o ro loads the newest step."""
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
 
 import pytest
 
-import remote as remotes
 import rig
 from sources import read
 
@@ -47,9 +45,7 @@ def save_on(mounts):
 
 def at_head(remote, number):
     """The prefix as it was when this head was the newest: a copy without later ones."""
-    copy = remotes.DirRemote(remote.root)
-    shutil.rmtree(copy.path)
-    shutil.copytree(remote.path, copy.path, copy_function=os.link)
+    copy = remote.copy()
     for name in copy.names("heads"):
         if re.fullmatch(r"heads/[0-9a-f]{16}", name) and int(name.split("/")[1], 16) > number:
             copy.delete(name)
@@ -75,9 +71,9 @@ def check_markers(steps):
             assert {f"__{rank}_0.distcp" for rank in range(RANKS)} <= names, f"step {step} has a marker, and only {names}"
 
 
+@pytest.mark.always_s3
 @pytest.mark.timeout(150)
-def test_dcp_with_two_ranks_on_two_mounts(on_remote, directory):
-    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
+def test_dcp_with_two_ranks_on_two_mounts(on_remote, remote, directory):
     nodes = [on_remote(remote, nodes=True, writeback_delay="50ms", gc_grace="1h").mount() for _ in range(RANKS)]
     reader = on_remote(remote, follow="1s")
     seen = set()
@@ -93,14 +89,16 @@ def test_dcp_with_two_ranks_on_two_mounts(on_remote, directory):
     load = [sys.executable, "-c", program("nodes load"), reader.mnt, str(RANKS)]
     loaded = subprocess.run(load, capture_output=True, text=True, timeout=300)
     assert loaded.stdout == f"step{STEPS} [{STEPS}.0, {STEPS}.0]\n", loaded
-    heads = sorted(int(name.split("/")[1], 16) for name in remote.names("heads") if name != "heads/cairn")
+    heads = sorted(remote.heads())
     assert heads == list(range(1, len(heads) + 1)), "all are there still"
     for number in heads:
-        listing = reader.verb("ls", "-R", at_head(remote, number).url + ":/").stdout
+        then = at_head(remote, number)
+        listing = reader.verb("ls", *then.flags(), "-R", then.url + ":/").stdout
         check_markers(steps_of(listing))
+        then.wipe()
     assert set(steps_of(listing)) == set(range(1, STEPS + 1))
     copied = os.path.join(directory, "copied")
-    reader.verb("cp", "-r", f"{remote.url}:/step{STEPS}", copied)
+    reader.verb("cp", *remote.flags(), "-r", f"{remote.url}:/step{STEPS}", copied)
     for rank in range(RANKS):
         name = f"__{rank}_0.distcp"
         assert rig.read_file(os.path.join(copied, name)) == rig.read_file(os.path.join(nodes[rank].mnt, f"step{STEPS}", name))
