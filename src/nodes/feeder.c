@@ -450,12 +450,34 @@ void node_tick(struct node *node, const struct head *head)
 
 /* --- leaving ---------------------------------------------------------------------------------- */
 
-bool node_stay_has_ended(struct node *node)
+/* The same as the one that may be on its way: nothing was done since the feed before. */
+static int put_last_feed(struct node *node, uint64_t round)
+{
+    uint8_t hash[HASH_LEN];
+    _cleanup_free_ struct read_feed *last = xmalloc(sizeof *last);
+    TRY(read_feed(node, node->file.stay, round, last));
+    struct feed *feed = &last->feed;
+    memcpy(feed->previous, last->hash, sizeof feed->previous);
+    feed->flags = FEED_LEAVES;
+    feed->from = feed->to;
+    feed->lo = feed->hi + 1;
+    feed->hi = ROUND_MAX;
+    feed->record_count = 0;
+    feed->records_len = 0;
+    int r = put_feed(node, feed, hash);
+    return node->feeder.is_over ? 0 : r; /* the first one landed */
+}
+
+int node_end_stay(struct node *node)
 {
     struct newest_feed newest;
-    _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
-    return list_feeds(node, &newest) == 0 && newest.round == ROUND_MAX &&
-           read_feed(node, newest.stay, newest.round, read) == 0;
+    TRY(list_feeds(node, &newest));
+    if (newest.round && newest.round != ROUND_MAX)
+        TRY(put_last_feed(node, newest.round));
+    node->feeder.is_over = false;
+    node->file.leaves = false;
+    node->file.stay = newest.round ? 0 : node->file.stay;
+    return 0;
 }
 
 /* Does the newest feed tell all that the store has? */
@@ -483,10 +505,16 @@ void node_leave(struct node *node, const struct head *head)
     feed->flags = FEED_LEAVES;
     feed->lo = feeder->last.hi + 1;
     feed->hi = ROUND_MAX;
-    if (tell(node, feed) < 0)
+    /* Noted first: the next mount must not go on with a stay that others may know to be over. */
+    node->file.leaves = true;
+    int r = node_file_write(node);
+    if (r == 0)
+        r = tell(node, feed);
+    if (r < 0)
         return;
     if (node->merger)
         merger_finish(node->merger, feed->epoch, feed->to, FINISH_NS);
+    node->file.leaves = false;
     node->file.stay = 0;
     if (node_file_write(node) < 0)
         log_warn("%s/node cannot be written; the next mount asks the remote", node->local->path);

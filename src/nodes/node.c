@@ -262,6 +262,18 @@ static int reserve_block(struct node *node, char **ret_text)
     return r;
 }
 
+/* Others may know already that the stay is over: nothing is numbered in it any more. */
+static int end_stay(struct node *node, char **ret_text)
+{
+    int r = node_end_stay(node);
+    if (r < 0)
+        *ret_text =
+            xasprintf("%s: the last mount of this node was leaving %s when it ended, which must be "
+                      "reached now: %s",
+                      node->local->path, node->common.name, strerror(-r));
+    return r;
+}
+
 int node_join(struct node *node, bool is_new, char **ret_text)
 {
     int r = node_file_read(node);
@@ -281,8 +293,8 @@ int node_join(struct node *node, bool is_new, char **ret_text)
         return -EIO;
     if (is_new)
         TRY(meet_common(node, ret_text));
-    else if (!node->local->options.adopting && node->file.stay && node_stay_has_ended(node))
-        node->file.stay = 0; /* a daemon died before it noted that */
+    if (node->file.leaves)
+        TRY(end_stay(node, ret_text));
     if (node->file.stay == 0)
         TRY(reserve_block(node, ret_text));
     node_tier_set_node(node->own, node->file.blocks.at[0]);

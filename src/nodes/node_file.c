@@ -25,7 +25,8 @@ int node_file_write(const struct node *node)
 {
     _cleanup_free_ char *path = file_path(node);
     _cleanup_free_ char *text =
-        xasprintf("cairn node 1\nstay %016llx\n", (unsigned long long)node->file.stay);
+        xasprintf("cairn node 1\n%s %016llx\n", node->file.leaves ? "leaves" : "stay",
+                  (unsigned long long)node->file.stay);
     for (size_t i = 0; i < node->file.blocks.count; i++) {
         char *longer =
             xasprintf("%sblock %016llx\n", text, (unsigned long long)node->file.blocks.at[i]);
@@ -52,7 +53,8 @@ static int parse_file(char *text, struct node_file *ret)
     if (strcmp(line, "cairn node 1") != 0)
         return -EPROTONOSUPPORT;
     line = strsep(&text, "\n");
-    if (!text || !parse_line(line, "stay ", &ret->stay))
+    ret->leaves = parse_line(line, "leaves ", &ret->stay);
+    if (!text || (!ret->leaves && !parse_line(line, "stay ", &ret->stay)))
         return -EUCLEAN;
     while ((line = strsep(&text, "\n")) && *line) {
         uint64_t block;

@@ -41,6 +41,7 @@ struct feeder {
 /* STORE/node. */
 struct node_file {
     uint64_t stay;         /* 0: it left */
+    bool leaves;           /* its last feed may be there already, or come to be there */
     struct numbers blocks; /* ascending; the first is the number of the node */
 };
 
@@ -65,7 +66,7 @@ bool node_has_epoch(const struct node *node, uint64_t epoch);
 /* -ENOENT: there is none. */
 CAIRN_MUST_CHECK int node_file_read(struct node *node);
 CAIRN_MUST_CHECK int node_file_write(const struct node *node);
-/* Did the stay end, as far as the prefix says? */
-bool node_stay_has_ended(struct node *node);
+/* A node that was leaving leaves for sure: then its file has no stay. */
+CAIRN_MUST_CHECK int node_end_stay(struct node *node);
 void feeder_init(struct feeder *feeder);
 void feeder_done(struct feeder *feeder);

@@ -2,6 +2,7 @@
 """Mounts of several stores join one prefix, tell their operations at common rounds, and leave."""
 import os
 import time
+import zlib
 
 import pytest
 
@@ -189,3 +190,31 @@ def test_a_feed_that_cannot_be_prepared_is_told_later(node):
     line = told(node.remote, 16)
     feeds.check_line(line)
     assert all((feed.head, feed.records) == (last.head, 0) for feed in line if feed.to == last.to and feed.hi > last.hi)
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_a_node_that_may_have_left_begins_a_new_stay(node, lands):
+    """Its daemon died while its last feed was on its way."""
+    a = node().mount()
+    save(a, "file")
+    a.umount()
+    path = os.path.join(a.store, "node")
+    lines = rig.read_file(path).decode().splitlines()
+    text = "\n".join([lines[0], f"leaves {16:016x}", *lines[2:-1], ""])
+    rig.write_file(path, (text + f"crc32 {zlib.crc32(text.encode()):08x}\n").encode())
+    last = f"feeds/{feeds.FOR_EVER:016x}-{16:016x}"
+    then = node.remote.get(last)
+    if not lands:
+        node.remote.delete(last)
+    hidden = node.remote.file("feeds") + ".away"
+    os.rename(node.remote.file("feeds"), hidden)
+    rig.write_file(node.remote.file("feeds"), b"")
+    assert "was leaving" in a.refused(), "it must ask"
+    os.unlink(node.remote.file("feeds"))
+    os.rename(hidden, node.remote.file("feeds"))
+    a.mount()
+    assert stay_of(a) == 32
+    assert (feeds.Feed(node.remote.get(last)).to, feeds.Feed(node.remote.get(last)).flags) == (feeds.Feed(then).to, feeds.LEAVES)
+    feeds.check_line(told(node.remote, 16))
+    save(a, "again")
+    await_told(node.remote, 32, 1)
