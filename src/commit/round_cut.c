@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "commit/horizon_internal.h"
+#include "commit/packs.h"
 #include "commit/writeback_internal.h"
 #include "view/remote.h"
 
@@ -42,7 +43,7 @@ static void set_wanted(struct round_cut *of, bool is_wanted, uint64_t after)
     of->after = after;
 }
 
-/* NULL: it is not there yet. */
+/* NULL: it is not there yet. With it, drops are held. */
 static struct view_cut *take_cut(struct round_cut *of, struct rounds_span *ret_span)
 {
     LOCK_SCOPE(&of->lock);
@@ -70,10 +71,36 @@ int round_cut_await(struct commit *commit, const struct round_cut_wish *wish,
     return *ret_cut ? 0 : -ECANCELED;
 }
 
+/* False: it is not wanted any more. */
+static bool give_cut(struct round_cut *of, struct view_cut *cut, const struct rounds_span *span)
+{
+    LOCK_SCOPE(&of->lock);
+    if (!of->is_wanted)
+        return false;
+    of->cut = cut;
+    of->span = *span;
+    (void)pthread_cond_signal(&of->changed);
+    return true;
+}
+
+/* Drops that are under way end first: the next offer comes then. */
+static struct view_cut *make_cut(struct commit *commit)
+{
+    struct view_cut *cut = NULL;
+    packs_hold_drops(commit->packs, true);
+    int r = packs_are_dropping(commit->packs) ? -EAGAIN : view_cut_open(commit->local->view, &cut);
+    if (r == 0)
+        return cut;
+    packs_hold_drops(commit->packs, false);
+    if (r != -EAGAIN)
+        log_warn("view: no cut of it can be made: %s", strerror(-r));
+    return NULL;
+}
+
 void round_cut_offer(struct commit *commit)
 {
     struct round_cut *of = commit->round_cut;
-    struct view_cut *cut = NULL;
+    struct view_cut *cut;
     struct rounds_span span;
     mutex_lock(&of->lock);
     uint64_t after = of->after;
@@ -81,15 +108,9 @@ void round_cut_offer(struct commit *commit)
     mutex_unlock(&of->lock);
     if (!is_wanted || lag_exists(commit->lag) ||
         !history_wanted_round_of(commit->history, view_state(commit->local->view).applied_seq,
-                                 after, &span))
+                                 after, &span) ||
+        !(cut = make_cut(commit)) || give_cut(of, cut, &span))
         return;
-    int r = view_cut_open(commit->local->view, &cut);
-    if (r < 0) {
-        log_warn("view: no cut of it can be made: %s", strerror(-r));
-        return;
-    }
-    LOCK_SCOPE(&of->lock);
-    of->cut = cut;
-    of->span = span;
-    (void)pthread_cond_signal(&of->changed);
+    packs_hold_drops(commit->packs, false);
+    view_cut_close(cut);
 }

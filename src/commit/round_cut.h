@@ -21,7 +21,8 @@ struct round_cut_wish {
     void *arg;
 };
 /* Waits for a round, and the cut. -ECANCELED: it was given up. The uploader's thread, for a view
- * that tracks. The caller closes the cut. */
+ * that tracks. The caller closes the cut. No drop has begun since it was made, and none does until
+ * the caller ends the hold, packs_hold_drops(): while a round is waited for, packs may leave. */
 CAIRN_MUST_CHECK int round_cut_await(struct commit *commit, const struct round_cut_wish *wish,
                                      struct view_cut **ret_cut, struct rounds_span *ret_span);
 /* Between two targets: makes the cut that is asked for, if the view is there. The writeback

@@ -43,43 +43,49 @@ static bool is_stopping(void *arg)
     return remote_is_stopping(arg);
 }
 
-/* Where other nodes write the prefix, it ends at a round that they have in common. */
-static int open_view_cut(struct upload *up)
+/* The cut, with no drop begun since: those under way are waited for. */
+static int open_newest_cut(struct upload *up)
+{
+    struct commit *commit = &up->remote->store->commit;
+    uint64_t seen = event_count(horizon_progress(commit->horizon));
+    packs_hold_drops(commit->packs, true);
+    while (packs_are_dropping(commit->packs) && !remote_is_stopping(up->remote))
+        (void)event_wait(horizon_progress(commit->horizon), &seen, INT64_MAX);
+    int r = remote_is_stopping(up->remote) ? -ECANCELED
+                                           : view_cut_open(up->remote->store->local.view, &up->cut);
+    if (r < 0)
+        packs_hold_drops(commit->packs, false);
+    return r;
+}
+
+static void pin_packs(struct upload *up)
+{
+    struct packs *packs = up->remote->store->commit.packs;
+    size_t kept = 0;
+    vector_sort_unique(&up->pins);
+    for (size_t i = 0; i < up->pins.count; i++)
+        if (packs_pin(packs, up->pins.at[i]))
+            up->pins.at[kept++] = up->pins.at[i];
+    up->pins.count = kept;
+}
+
+/* The cut, and the packs that it needs pinned. No drop begins in between: a pack that is being
+ * emptied cannot be pinned, and where its chunks move to neither. Where other nodes write the
+ * prefix, it ends at a round that they have in common. */
+static int open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
     struct node *node = store->node;
     struct rounds_span span;
-    if (!node)
-        return view_cut_open(store->local.view, &up->cut);
-    const struct round_cut_wish wish = {.bits = node_round_bits(node),
-                                        .after = node_told_round(node),
+    const struct round_cut_wish wish = {.bits = node ? node_round_bits(node) : 0,
+                                        .after = node ? node_told_round(node) : 0,
                                         .is_over = is_stopping,
                                         .arg = up->remote};
-    TRY(round_cut_await(&store->commit, &wish, &up->cut, &span));
-    return node_prepare(node, up->cut, &span);
-}
-
-/* The cut, and the packs that it needs pinned. No drop begins in between, and those under way are
- * waited for: a pack that is being emptied cannot be pinned, and where its chunks move
- * to neither. */
-static int open_cut(struct upload *up)
-{
-    struct store *store = up->remote->store;
-    uint64_t seen = event_count(horizon_progress(store->commit.horizon));
-    packs_hold_drops(store->commit.packs, true);
-    while (packs_are_dropping(store->commit.packs) && !remote_is_stopping(up->remote))
-        (void)event_wait(horizon_progress(store->commit.horizon), &seen, INT64_MAX);
-    int r = remote_is_stopping(up->remote) ? -ECANCELED : open_view_cut(up);
-    if (r == 0)
-        r = view_cut_pending(up->cut, NULL, note_pin, up);
-    size_t kept = 0;
-    vector_sort_unique(&up->pins);
-    for (size_t i = 0; i < up->pins.count; i++)
-        if (packs_pin(store->commit.packs, up->pins.at[i]))
-            up->pins.at[kept++] = up->pins.at[i];
-    up->pins.count = kept;
+    TRY(node ? round_cut_await(&store->commit, &wish, &up->cut, &span) : open_newest_cut(up));
+    int r = view_cut_pending(up->cut, NULL, note_pin, up);
+    pin_packs(up);
     packs_hold_drops(store->commit.packs, false);
-    return r;
+    return r == 0 && node ? node_prepare(node, up->cut, &span) : r;
 }
 
 static void close_cut(struct upload *up)
