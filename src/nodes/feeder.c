@@ -16,6 +16,7 @@
 
 #define FEEDS "feeds"
 #define FINISH_NS (5ll * SECOND_NS)
+#define LATE_NS (3ll * SECOND_NS)
 #define ACTIVE_NS (60ll * SECOND_NS)
 #define BITS_MAX 5u /* a cut is made every minute at the latest */
 
@@ -30,6 +31,15 @@ void feeder_done(struct feeder *feeder)
     vector_free(&feeder->records);
     (void)pthread_cond_destroy(&feeder->changed);
     mutex_done(&feeder->lock);
+}
+
+bool node_pause(void *arg, int64_t ms)
+{
+    struct node *node = arg;
+    LOCK_SCOPE(&node->feeder.lock);
+    if (!node->feeder.stops && ms > 0)
+        (void)mutex_wait(&node->feeder.lock, &node->feeder.changed, ms);
+    return !node->feeder.stops;
 }
 
 /* Nothing more can be told: the union stays where this node is, until a person decides. */
@@ -185,11 +195,23 @@ static void note_last(struct node *node, const struct feed *feed, const uint8_t 
     feed_log_forget(node->commit->feed_log, feed->to);
 }
 
+/* A feed of a daemon that was killed may land a moment after its end: behind one that is not known
+ * here, none of ours would ever count. */
+static int await_late_feed(struct node *node)
+{
+    int64_t until = node->opened_at + LATE_NS, now;
+    while (node->goes_on && (now = clock_monotonic_ns()) < until)
+        if (!node_pause(node, (until - now) / MS_NS + 1))
+            return -ECANCELED;
+    return 0;
+}
+
 /* What the prefix says counts: STORE/feed may be of before. */
 static int find_last(struct node *node)
 {
     struct feeder *feeder = &node->feeder;
     struct newest_feed newest;
+    TRY(await_late_feed(node));
     TRY(list_feeds(node, &newest));
     if (newest.round) {
         _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);

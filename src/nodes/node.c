@@ -14,15 +14,6 @@
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-bool node_pause(void *arg, int64_t ms)
-{
-    struct node *node = arg;
-    LOCK_SCOPE(&node->feeder.lock);
-    if (!node->feeder.stops && ms > 0)
-        (void)mutex_wait(&node->feeder.lock, &node->feeder.changed, ms);
-    return !node->feeder.stops;
-}
-
 static void note_trouble(void *arg, int error, const char *text)
 {
     (void)error;
@@ -54,6 +45,7 @@ struct node *node_new(struct commit *commit, struct local *local,
 {
     struct node *node = xcalloc(1, sizeof *node);
     const struct prefix_user user = {node, node_pause, note_trouble, note_answer, may_send};
+    node->opened_at = clock_monotonic_ns();
     node->commit = commit;
     node->local = local;
     node->options = *options;
@@ -295,6 +287,7 @@ int node_join(struct node *node, bool is_new, char **ret_text)
         TRY(meet_common(node, ret_text));
     if (node->file.leaves)
         TRY(end_stay(node, ret_text));
+    node->goes_on = node->file.stay != 0;
     if (node->file.stay == 0)
         TRY(reserve_block(node, ret_text));
     node_tier_set_node(node->own, node->file.blocks.at[0]);

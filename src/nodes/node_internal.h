@@ -57,6 +57,8 @@ struct node {
     struct feeder feeder;
     _Atomic uint64_t told_round;
     _Atomic bool may_leave;
+    int64_t opened_at; /* monotonic ns */
+    bool goes_on;      /* with a stay of a daemon before */
 };
 
 /* A wait in the common prefix ended early: the store stops. */
