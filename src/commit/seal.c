@@ -251,14 +251,15 @@ int history_enter_due_locked(struct history *history)
     return 0;
 }
 
-/* What was closed before the round began is told with it. */
+/* What was closed before the round began is told with it. So was what a recovery found no room for
+ * yet: until it has that, no round is told of. */
 static void pass_rounds_locked(struct history *history, int64_t now)
 {
     check_held(&history->lock);
     if (!rounds_are_due(history->rounds, now))
         return;
     history->is_passing = true;
-    int r = history_enter_due_locked(history);
+    int r = atomic_load(&history->seal_rest) ? -EAGAIN : history_enter_due_locked(history);
     history->is_passing = false;
     if (r == 0)
         rounds_pass(history->rounds, now, history->newest);

@@ -468,6 +468,32 @@ Test(commit_history, a_seal_that_waits_is_told_with_the_round)
     assert_i64(count_seals(span.number), 1);
 }
 
+static bool is_told(uint64_t number, int64_t since)
+{
+    struct rounds_span span;
+    history_pass_rounds(o.history);
+    return history_rounds_of(o.history, number, (uint64_t)(since / ROUND_NS), &span);
+}
+
+/* Drafts that a recovery had no room for were closed before the daemon died. */
+Test(commit_history, no_round_is_told_before_what_a_recovery_left)
+{
+    make_file(5);
+    write_file(5);
+    uint64_t before = history_newest(o.history);
+    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    history_seal_rest_later(o.history);
+    int64_t began = clock_realtime_ns();
+    await_round_after(began);
+    cr_assert(!is_told(before, began));
+    while (history_seal_rest(o.history) == -EAGAIN)
+        (void)usleep(1000);
+    int64_t sealed = clock_realtime_ns();
+    await_round_after(sealed);
+    cr_assert(is_told(history_newest(o.history), sealed));
+    assert_i64(count_seals(history_newest(o.history)), 1);
+}
+
 /* Where one is wanted, a cut ends there, and the next one behind it. */
 Test(commit_history, a_cut_ends_at_a_round)
 {
