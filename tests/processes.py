@@ -52,6 +52,19 @@ def ends(function, seconds):
         raise raised[0]
 
 
+def dir_helpers(pid):
+    """The processes that make a daemon's calls into a directory that is its remote."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                is_helper = file.read().startswith(b"cairn-dir-helper\0")
+            with open(f"/proc/{name}/stat", "rb") as file:
+                parent = int(file.read().rsplit(b")", 1)[1].split()[1])
+            found += [int(name)] if is_helper and parent == pid else []
+    return found
+
+
 def of_threads(pid, name):
     """The file of that name in /proc of each thread of a process, as bytes; threads that end meanwhile are passed over."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -143,17 +143,21 @@ int node_begin(struct node *node)
 
 /* --- the newest feed that is there ------------------------------------------------------------ */
 
+/* Feeds of the node, of all its stays: its heads, and so these, ascend with stay and round. */
 struct newest_feed {
-    uint64_t stay, round;
+    const struct node *node;
+    uint64_t stay, round; /* 0: there is none */
 };
 
 static int note_feed(const struct tier_object *object, void *arg)
 {
     struct newest_feed *newest = arg;
     uint64_t round, stay;
-    if (!feed_numbers(object->name, &round, &stay) || stay != newest->stay)
+    if (!feed_numbers(object->name, &round, &stay) || !node_has_epoch(newest->node, stay) ||
+        stay < newest->stay)
         return 0;
-    newest->round = max_u64(newest->round, round);
+    newest->round = stay > newest->stay ? round : max_u64(newest->round, round);
+    newest->stay = stay;
     return 0;
 }
 
@@ -182,7 +186,7 @@ static int read_feed(struct node *node, uint64_t stay, uint64_t round, struct re
 static int list_feeds(struct node *node, struct newest_feed *ret)
 {
     struct tier *tier = node->options.tier;
-    *ret = (struct newest_feed){.stay = node->file.stay};
+    *ret = (struct newest_feed){.node = node};
     return tier->ops->list(tier, FEEDS, NULL, note_feed, ret);
 }
 
@@ -206,6 +210,13 @@ static int await_late_feed(struct node *node)
     return 0;
 }
 
+/* A stay's first feed goes on where the stay before ended. */
+static void begin_stay(struct node *node, uint64_t to)
+{
+    node->feeder.last.to = to;
+    feed_log_forget(node->commit->feed_log, to);
+}
+
 /* What the prefix says counts: STORE/feed may be of before. */
 static int find_last(struct node *node)
 {
@@ -218,11 +229,14 @@ static int find_last(struct node *node)
         TRY(read_feed(node, newest.stay, newest.round, read));
         if (read->feed.to < feeder->from)
             return end_feeds(node, "its newest feed is older than those that it remembers");
-        note_last(node, &read->feed, read->hash);
-        if (read->feed.flags & FEED_LEAVES)
+        if (newest.stay != node->file.stay)
+            begin_stay(node, read->feed.to);
+        else
+            note_last(node, &read->feed, read->hash);
+        if (newest.stay == node->file.stay && read->feed.flags & FEED_LEAVES)
             return end_feeds(node, "its stay has ended");
     } else {
-        feeder->last.to = feeder->from; /* the stay before told of the rest */
+        begin_stay(node, feeder->from); /* all that the stay before told is merged */
     }
     if (feeder->cut <= feeder->last.to || feeder->from != feeder->last.to)
         feeder->cut = 0; /* it landed, or is not all that is to be told */
@@ -230,7 +244,6 @@ static int find_last(struct node *node)
     return 0;
 }
 
-/* Feeds of the node, of all its stays: its heads, and so these, ascend with stay and round. */
 struct oldest_feed {
     const struct node *node;
     uint64_t stay, round; /* 0: there is none */
@@ -494,11 +507,12 @@ int node_end_stay(struct node *node)
 {
     struct newest_feed newest;
     TRY(list_feeds(node, &newest));
-    if (newest.round && newest.round != ROUND_MAX)
+    bool has_told = newest.round && newest.stay == node->file.stay;
+    if (has_told && newest.round != ROUND_MAX)
         TRY(put_last_feed(node, newest.round));
     node->feeder.is_over = false;
     node->file.leaves = false;
-    node->file.stay = newest.round ? 0 : node->file.stay;
+    node->file.stay = has_told ? 0 : node->file.stay;
     return 0;
 }
 

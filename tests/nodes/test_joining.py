@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mounts of several stores join one prefix, tell their operations at common rounds, and leave."""
 import os
+import signal
 import time
 import zlib
 
 import pytest
 
 import feeds
+import processes
 import remote as remotes
 import rig
 
@@ -108,6 +110,35 @@ def test_a_daemon_that_dies_goes_on_with_the_stay(node):
     assert line[-1].to >> 40 > 16, "later sessions have later numbers"
 
 
+def remembered(mount):
+    return rig.read_file(os.path.join(mount.store, "feed"))
+
+
+def test_a_daemon_that_dies_as_it_leaves(node):
+    """STORE/feed is of before a feed that another daemon had put: the next stay tells nothing again, which would be done twice."""
+    a = node().mount()
+    save(a, "first")
+    await_told(node.remote, 16, 1)
+    helpers = processes.dir_helpers(a.proc.pid)
+    for pid in helpers:
+        os.kill(pid, signal.SIGSTOP)
+    save(a, "second")
+    rig.poll(lambda: feeds.Feed(remembered(a)).records, 20, "a feed that is prepared")
+    before = remembered(a)
+    for pid in helpers:
+        os.kill(pid, signal.SIGCONT)
+    await_told(node.remote, 16, 2)
+    a.umount()
+    note_leaving(a, 16)
+    rig.write_file(os.path.join(a.store, "feed"), before)
+    a.mount()
+    assert stay_of(a) == 32
+    save(a, "third")
+    await_told(node.remote, 32, 1)
+    assert told(node.remote, 32)[0].start == told(node.remote, 16)[-1].to
+    assert sum(feed.records for feed in told(node.remote, 32)) == 1
+
+
 def test_it_asks_for_nothing_while_the_remote_is_away(node):
     """Sixteen daemons begin with the numbers of one entry; the next one needs another."""
     a = node().mount()
@@ -192,16 +223,21 @@ def test_a_feed_that_cannot_be_prepared_is_told_later(node):
     assert all((feed.head, feed.records) == (last.head, 0) for feed in line if feed.to == last.to and feed.hi > last.hi)
 
 
+def note_leaving(mount, stay):
+    """As a mount does that ends."""
+    path = os.path.join(mount.store, "node")
+    lines = rig.read_file(path).decode().splitlines()
+    text = "\n".join([lines[0], f"leaves {stay:016x}", *lines[2:-1], ""])
+    rig.write_file(path, (text + f"crc32 {zlib.crc32(text.encode()):08x}\n").encode())
+
+
 @pytest.mark.parametrize("lands", [True, False])
 def test_a_node_that_may_have_left_begins_a_new_stay(node, lands):
     """Its daemon died while its last feed was on its way."""
     a = node().mount()
     save(a, "file")
     a.umount()
-    path = os.path.join(a.store, "node")
-    lines = rig.read_file(path).decode().splitlines()
-    text = "\n".join([lines[0], f"leaves {16:016x}", *lines[2:-1], ""])
-    rig.write_file(path, (text + f"crc32 {zlib.crc32(text.encode()):08x}\n").encode())
+    note_leaving(a, 16)
     last = f"feeds/{feeds.FOR_EVER:016x}-{16:016x}"
     then = node.remote.get(last)
     if not lands:
