@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded into a daemon: the wall clock is off by as many seconds as the file CLOCK_OFFSET says,
- * which is read at each look. */
+/* Preloaded into a daemon: the wall clock is off by as many seconds, or parts of one, as the file
+ * CLOCK_OFFSET says, which is read at each look. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-static long offset_s(void)
+#define NS 1000000000ll
+
+static long long offset_ns(void)
 {
     char text[32] = "";
     const char *path = getenv("CLOCK_OFFSET");
@@ -16,7 +18,7 @@ static long offset_s(void)
         return 0;
     ssize_t len = read(fd, text, sizeof text - 1);
     (void)close(fd);
-    return len > 0 ? strtol(text, NULL, 10) : 0;
+    return len > 0 ? (long long)(strtod(text, NULL) * NS) : 0;
 }
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct timespec *ret)
@@ -25,7 +27,9 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t id, struct ti
     if (!next)
         next = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     int r = next(id, ret);
-    if (r == 0 && id == CLOCK_REALTIME)
-        ret->tv_sec += offset_s();
-    return r;
+    if (r < 0 || id != CLOCK_REALTIME)
+        return r;
+    long long ns = ret->tv_sec * NS + ret->tv_nsec + offset_ns();
+    *ret = (struct timespec){ns / NS, ns % NS};
+    return 0;
 }
