@@ -135,6 +135,16 @@ class Examples:
         self.show("takeover", "cairn status /mnt/ckpt | grep -A2 '  remote'", wait=8)
         self.do("cairn umount /mnt/ckpt; cairn umount /mnt/other")
 
+    def undelete(self):
+        self.do("cairn mount /nvme/undo /mnt/ckpt --remote dir:/nfs/run10 --stage 256M")
+        self.bytes("/mnt/ckpt/step1000/model.pt", "40M")
+        self.do("cairn wait /mnt/ckpt --level remote; sleep 5")
+        self.bytes("/mnt/ckpt/step2000/model.pt", "40M")
+        self.do("cairn wait /mnt/ckpt --level remote; cp -r /mnt/ckpt/step1000 expected; sleep 5; rm -rf /mnt/ckpt/step1000")
+        self.do("cairn wait /mnt/ckpt --level remote")
+        self.show("undelete", "cairn history /mnt/ckpt/step1000", "cairn cp -r --at 3 dir:/nfs/run10:step1000 /mnt/ckpt", "ls /mnt/ckpt")
+        self.do("diff -r expected /mnt/ckpt/step1000; cairn umount /mnt/ckpt")
+
     def full(self):
         self.do("cairn mount /nvme/small /mnt/ckpt --nvme 128M --stage 64M")
         self.show("full", "head -c 200M /dev/urandom > /mnt/ckpt/step1000.pt", "df -h /mnt/ckpt", "rm /mnt/ckpt/step1000.pt",
@@ -162,7 +172,7 @@ class Examples:
         self.do("cairn umount /mnt/ckpt")
 
     def all(self):
-        for scene in (self.one_mount, self.death, self.end, self.merge, self.two_nodes, self.full, self.alone):
+        for scene in (self.one_mount, self.death, self.end, self.merge, self.two_nodes, self.undelete, self.full, self.alone):
             scene()
             print(f"{scene.__name__} done", file=sys.stderr)
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
+#include <time.h>
+
 #include <limits.h>
 
 size_t text_control_len(const char *text, unsigned *ret_code)
@@ -140,4 +142,12 @@ int text_fail(char **ret_text, int r, const char *fmt, ...)
     check(vasprintf(ret_text, fmt, ap) >= 0);
     va_end(ap);
     return r;
+}
+
+void text_time(int64_t ns, char buf[TEXT_TIME_LEN])
+{
+    time_t seconds = (time_t)(ns / 1000000000);
+    struct tm tm;
+    if (!gmtime_r(&seconds, &tm) || strftime(buf, TEXT_TIME_LEN, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+        (void)snprintf(buf, TEXT_TIME_LEN, "%lld", (long long)seconds);
 }

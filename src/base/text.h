@@ -24,6 +24,10 @@ void text_vprint(FILE *out, const char *fmt, va_list ap);
 /* Prints text of several lines, each as text_print() does. */
 void text_print_lines(FILE *out, const char *text);
 
+/* A time (ns since 1970) as RFC 3339 in UTC, in whole seconds: "2026-11-28T20:59:08Z". */
+#define TEXT_TIME_LEN 32u
+void text_time(int64_t ns, char buf[TEXT_TIME_LEN]);
+
 /* Sets *ret_text to a message, which the caller frees, and returns `r`. */
 int text_fail(char **ret_text, int r, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 

@@ -24,6 +24,7 @@ struct copying {
     struct source source;
     struct copy *copy;
     bool is_recursive, is_partial, is_json;
+    const char *at; /* WHEN; NULL: the newest state */
     bool to_output;
     cJSON *problems; /* with is_json */
     struct copy_result result;
@@ -336,7 +337,9 @@ static int execute_cp(struct call *call)
         count++;
     check(count >= 2); /* by the table of operands */
     c->to_output = strcmp(call->operands[count - 1], "-") == 0;
-    int code = check_local(c, call->operands, count);
+    int code = source_look_back(call->command, c->at, &c->options);
+    if (code == CLI_OK)
+        code = check_local(c, call->operands, count);
     if (code == CLI_OK)
         code = copy_operands(c, call->operands, count);
     source_close(&c->source);
@@ -354,6 +357,7 @@ static const struct flag flags[] = {
      .help =
          "of a damaged file, write what can be read as NAME.partial, and the ranges that cannot as "
          "NAME.holes: one line each, with offset, length and the object that is missing"},
+    FLAG_AT(FIELD(at)),
     FLAG_JSON_OF("print how many files were copied, and what is wrong with the others, as JSON",
                  FIELD(is_json)),
     {0},

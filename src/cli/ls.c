@@ -24,6 +24,7 @@ struct listing {
     bool has_readable_sizes; /* -h */
     bool is_json;
     cJSON *entries; /* with is_json */
+    const char *at; /* WHEN; NULL: the newest state */
     bool is_all;    /* -a: nothing is ever hidden */
     bool headed;    /* each directory is named above its entries */
     bool began;
@@ -212,7 +213,7 @@ static int list_operand(struct listing *l, const char *text)
 static int execute_ls(struct call *call)
 {
     struct listing *l = call->request;
-    int code = CLI_OK;
+    int code = source_look_back(call->command, l->at, &l->options);
     l->command = call->command;
     l->is_tty = isatty(STDOUT_FILENO);
     l->headed = l->is_recursive || call->operands[1];
@@ -237,6 +238,7 @@ static const struct flag flags[] = {
     {.letter = 'R', .help = "list subdirectories, too", .offset = FIELD(is_recursive)},
     {.letter = 'h', .help = "with -l: sizes such as 1.5 GiB", .offset = FIELD(has_readable_sizes)},
     {.letter = 'a', .offset = FIELD(is_all)},
+    FLAG_AT(FIELD(at)),
     FLAG_JSON_OF("print a JSON array", FIELD(is_json)),
     {0},
 };
@@ -244,7 +246,8 @@ static const struct flag flags[] = {
 const struct command ls_command = {
     .name = "ls",
     .summary = "list files in a remote, or in a store that is not mounted",
-    .description = "In a remote, the newest published state is listed. For an address that is no "
+    .description = "In a remote, the newest published state is listed, or with --at an older one. "
+                   "For an address that is no "
                    "remote, such as a bucket, the remotes below it are listed.",
     .flags = flags,
     REQUEST(struct listing, 0),

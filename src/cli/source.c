@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "cli/mounts.h"
+#include "daemon/when.h"
 
 #define LINKS_MAX 40
 #define PATIENCE_MS 10000
@@ -122,6 +124,16 @@ static int open_named(const struct command *command, const struct mount_options 
     source->ns = store_ns(source->store);
     if (offline_warning(source->offline))
         complain(command->name, "%s", offline_warning(source->offline));
+    return CLI_OK;
+}
+
+int source_look_back(const struct command *command, const char *when, struct mount_options *options)
+{
+    _cleanup_free_ char *why = NULL;
+    struct head_choice choice;
+    if (when && when_parse(when, clock_realtime_ns(), &choice, &why) < 0)
+        return complain_usage(command, "--at: %s", why);
+    options->remote.at = when ? when_print(&choice) : NULL;
     return CLI_OK;
 }
 

@@ -15,6 +15,19 @@ bool source_takes_option(const struct option_spec *spec);
 void source_print_help(const char *text);
 void source_more_help(void);
 
+/* The flag --at of a struct with a `const char *`, which source_look_back() takes over. */
+#define FLAG_AT(at)                                                                                \
+    {                                                                                              \
+        .name = "at", .argument = "WHEN", .kind = FLAG_TEXT, .offset = (at),                       \
+        .help = "show the newest state of a remote that is not later than this: a head's number, " \
+                "a time such as 2026-11-28T20:59:08Z, or how long ago, such as 2h; 'cairn "        \
+                "history' lists what there is",                                                    \
+    }
+/* Sources that are opened from now on show their state at this point; `when` may be NULL. CLI_OK,
+ * or the command's usage exit after a message. */
+CAIRN_MUST_CHECK int source_look_back(const struct command *command, const char *when,
+                                      struct mount_options *options);
+
 struct source {
     char *name;
     struct offline *offline;

@@ -287,10 +287,13 @@ static void print_nodes(const cJSON *nodes)
 
 static void print_remote(const cJSON *remote)
 {
-    const char *state = json_text_or(remote, "state", "none");
+    const char *state = json_text_or(remote, "state", "none"), *at = json_text(remote, "at");
     if (strcmp(state, "none") == 0)
         return;
     print_row("remote", "%s, %s", json_text_or(remote, "name", "unknown"), state);
+    if (at)
+        print_row("  shown", "head %llu of -o at=%s: it does not follow",
+                  (unsigned long long)json_count(remote, "head"), at);
     print_trouble(remote);
     print_nodes(json_part(remote, "nodes"));
     if (strcmp(state, "fenced") == 0)

@@ -6,6 +6,18 @@
 
 struct tier;
 
+/* The head whose state is shown: by its number, or the newest that is not later than a time (ns
+ * since 1970). Both 0: the newest. */
+struct head_choice {
+    uint64_t number;
+    int64_t time;
+};
+
+static inline bool head_choice_is_made(const struct head_choice *choice)
+{
+    return choice->number || choice->time;
+}
+
 /* The remote of a store. */
 struct remote_options {
     const char *name; /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; NULL: no remote */
@@ -20,10 +32,11 @@ struct remote_options {
     int64_t rollback_keep_ns; /* and objects of heads that were given up, for this long */
     int64_t follow_ns;        /* read_only: how often to look for a newer head; 0: never */
     bool takeover;            /* replace a holder that lives */
-    bool rollback;  /* go back to the newest head that is whole, where a later one is not */
-    bool unfenced;  /* go on where exclusive creation does not work */
-    bool nodes;     /* this mount is one of several that write the prefix */
-    bool read_only; /* publish nothing; show the state of the newest head */
+    bool rollback;         /* go back to the newest head that is whole, where a later one is not */
+    bool unfenced;         /* go on where exclusive creation does not work */
+    bool nodes;            /* this mount is one of several that write the prefix */
+    bool read_only;        /* publish nothing; show the state of the newest head */
+    struct head_choice at; /* read_only: show that one, and go on to no other */
     void (*progress)(const char *line, void *arg); /* what an open waits for; may be NULL */
     bool (*cancelled)(void *arg); /* ends an open that waits with -ECANCELED; may be NULL */
     void *progress_arg;           /* of both */

@@ -5,14 +5,17 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "daemon/prefixes.h"
 #include "daemon/remote_tier.h"
 #include "daemon/store_directory.h"
+#include "daemon/when.h"
 
 struct offline {
-    struct store *store;
+    struct store *store;           /* NULL: a remote's earlier states are looked at */
+    struct past *past;             /* these */
     struct remote_address address; /* of a remote */
     char *directory;               /* the temporary one */
     char *path;                    /* of a store */
@@ -65,30 +68,54 @@ static void add_other_prefixes(const char *source, const struct mount_options *o
     *text = whole;
 }
 
-static int open_remote(struct offline *o, const char *source, const struct mount_options *options,
+static int choose_head(const struct mount_options *options, struct head_choice *ret,
                        char **ret_text)
+{
+    _cleanup_free_ char *why = NULL;
+    if (!options->remote.at)
+        return 0;
+    int r = when_parse(options->remote.at, clock_realtime_ns(), ret, &why);
+    return r < 0 ? text_fail(ret_text, r, "--at: %s", why) : 0;
+}
+
+static void note_warning(struct offline *o, const char *instead)
+{
+    if (instead)
+        o->warning = xasprintf("%s: %s", o->address.text, instead);
+}
+
+/* `looks_back`: at its earlier states. */
+static int open_remote(struct offline *o, const char *source, const struct mount_options *options,
+                       bool looks_back, char **ret_text)
 {
     struct store_options how = {0};
     TRY(remote_address_parse(source, &o->address, ret_text));
+    TRY(choose_head(options, &how.remote.at, ret_text));
     TRY(make_directory(o, ret_text));
     TRY(remote_tier_open(&o->address, options, true, NULL, &how.remote.tier, ret_text));
     how.path = o->directory;
     how.remote.name = o->address.text;
     how.remote.read_only = true;
-    int r = reader_open(&how, &o->store, ret_text);
-    const char *instead = r == 0 ? reader_shown_instead(o->store) : NULL;
-    if (instead)
-        o->warning = xasprintf("%s: %s", o->address.text, instead);
+    int r =
+        looks_back ? past_open(&how, &o->past, ret_text) : reader_open(&how, &o->store, ret_text);
+    if (r == 0)
+        note_warning(o, looks_back ? past_warning(o->past) : reader_shown_instead(o->store));
     return r == -EBUSY ? -ENODATA : r; /* to the caller EBUSY is a store that another has locked */
 }
 
 /* --- a store ---------------------------------------------------------------------------------- */
 
-static int open_store(struct offline *o, const char *source, pid_t *ret_holder, char **ret_text)
+static int open_store(struct offline *o, const char *source, const struct mount_options *options,
+                      pid_t *ret_holder, char **ret_text)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", source);
     struct store_options how = {0};
     struct stat st;
+    if (options->remote.at)
+        return text_fail(ret_text, -EINVAL,
+                         "--at: of the store %s only the newest state can be shown; earlier ones "
+                         "are in its remote",
+                         source);
     if (lstat(superblock, &st) < 0)
         return text_fail(ret_text, -EINVAL,
                          "%s is not a store (%s); give the directory that 'cairn mount' was given, "
@@ -113,15 +140,16 @@ static int open_store(struct offline *o, const char *source, pid_t *ret_holder, 
     return r;
 }
 
-int offline_open(const char *source, const struct mount_options *options, struct offline **ret,
-                 pid_t *ret_holder, char **ret_text)
+static struct offline *offline_new(void)
 {
     struct offline *o = xcalloc(1, sizeof *o);
     o->lock_fd = -1;
-    *ret_holder = 0;
-    *ret_text = NULL;
-    int r = remote_address_is(source) ? open_remote(o, source, options, ret_text)
-                                      : open_store(o, source, ret_holder, ret_text);
+    return o;
+}
+
+static int give(struct offline *o, int r, const char *source, const struct mount_options *options,
+                struct offline **ret, char **ret_text)
+{
     if (r < 0) {
         if (r == -ENOENT && remote_address_is(source))
             add_other_prefixes(source, options, ret_text);
@@ -134,11 +162,31 @@ int offline_open(const char *source, const struct mount_options *options, struct
     return 0;
 }
 
+int offline_open(const char *source, const struct mount_options *options, struct offline **ret,
+                 pid_t *ret_holder, char **ret_text)
+{
+    struct offline *o = offline_new();
+    *ret_holder = 0;
+    *ret_text = NULL;
+    int r = remote_address_is(source) ? open_remote(o, source, options, false, ret_text)
+                                      : open_store(o, source, options, ret_holder, ret_text);
+    return give(o, r, source, options, ret, ret_text);
+}
+
+int offline_open_past(const char *source, const struct mount_options *options, struct offline **ret,
+                      char **ret_text)
+{
+    struct offline *o = offline_new();
+    *ret_text = NULL;
+    return give(o, open_remote(o, source, options, true, ret_text), source, options, ret, ret_text);
+}
+
 void offline_close(struct offline *o)
 {
     if (!o)
         return;
     reader_close(o->store);
+    past_close(o->past);
     if (o->directory)
         (void)nftw(o->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
     cleanup_close(&o->lock_fd);
@@ -152,6 +200,11 @@ void offline_close(struct offline *o)
 struct store *offline_store(struct offline *o)
 {
     return o->store;
+}
+
+struct past *offline_past(struct offline *o)
+{
+    return o->past;
 }
 
 const char *offline_warning(const struct offline *o)

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/options.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -10,6 +8,7 @@
 #include "base/text.h"
 #include "daemon/metrics_server.h"
 #include "daemon/remote_address.h"
+#include "daemon/when.h"
 #include "store/store.h"
 
 const char *option_shown_default(const struct option_spec *spec)
@@ -31,72 +30,6 @@ static const char *const ignored_names[] = {
     "_netdev", "nofail",   "auto",       "noauto",  "user",       "nouser",     "users",  "nousers",
     "owner",   "noowner",  "group",      "nogroup", "defaults",   "comment",    "async",  "silent",
     "loud",    "diratime", "nodiratime", "nomand",  "nolazytime", "noiversion", "uhelper"};
-
-/* A decimal number, with a fraction or without, at the start of `text`; false where
- * there is none. */
-static bool parse_number(const char *text, double *ret, const char **ret_rest)
-{
-    size_t digits = strspn(text, "0123456789");
-    size_t len = digits;
-    if (digits > 0 && text[len] == '.')
-        len += 1 + strspn(text + len + 1, "0123456789");
-    if (digits == 0 || text[len - 1] == '.' || len > 24)
-        return false;
-    char number[32];
-    memcpy(number, text, len);
-    number[len] = '\0';
-    *ret = strtod(number, NULL);
-    *ret_rest = text + len;
-    return true;
-}
-
-int parse_size(const char *text, uint64_t *ret_bytes)
-{
-    static const char letters[] = "KMGTP";
-    size_t digits = strspn(text, "0123456789");
-    const char *rest;
-    double number;
-    if (!parse_number(text, &number, &rest))
-        return -EINVAL;
-    unsigned shift = 0;
-    const char *letter = *rest ? strchr(letters, toupper((unsigned char)*rest)) : NULL;
-    if (letter) {
-        shift = 10 * (unsigned)(letter - letters + 1);
-        rest++;
-        if (strcmp(rest, "iB") == 0)
-            rest += 2;
-    }
-    if (*rest != '\0' || ldexp(number, (int)shift) >= 9.0e18)
-        return -EINVAL;
-    /* Whole numbers exactly: a double would round above 2^53. */
-    if (text[digits] == '.')
-        *ret_bytes = (uint64_t)ldexp(number, (int)shift);
-    else
-        *ret_bytes = strtoull(text, NULL, 10) << shift;
-    return 0;
-}
-
-int parse_duration(const char *text, int64_t *ret_ns)
-{
-    static const struct {
-        const char *name;
-        double seconds;
-    } units[] = {{"", 1}, {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-    const char *rest;
-    double number;
-    if (!parse_number(text, &number, &rest))
-        return -EINVAL;
-    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
-        if (strcmp(rest, units[i].name) != 0)
-            continue;
-        double ns = number * units[i].seconds * (double)SECOND_NS;
-        if (ns >= 9.0e18)
-            return -EINVAL;
-        *ret_ns = llround(ns);
-        return 0;
-    }
-    return -EINVAL;
-}
 
 static bool same_option_name(const char *a, size_t len, const char *b)
 {
@@ -182,15 +115,6 @@ static char *limit_text(enum option_kind kind, uint64_t limit)
     for (limit /= KIB; limit % KIB == 0 && letters[i + 1]; i++)
         limit /= KIB;
     return xasprintf("%llu%c", (unsigned long long)limit, letters[i]);
-}
-
-int parse_count(const char *text, uint64_t *ret)
-{
-    size_t len = strlen(text);
-    if (len == 0 || len > 9 || strspn(text, "0123456789") != len)
-        return -EINVAL;
-    *ret = strtoull(text, NULL, 10);
-    return 0;
 }
 
 static int parse_amount(const struct option_spec *spec, const char *value, uint64_t *ret)
@@ -366,6 +290,24 @@ static int check_no_remote(const struct mount_options *o, char **ret_error)
     return 0;
 }
 
+/* An age counts from now: a daemon that takes the mount over later means the same head. */
+static int settle_at(struct mount_options *o, char **ret_error)
+{
+    struct head_choice choice;
+    _cleanup_free_ char *why = NULL;
+    if (!o->read_only)
+        return text_fail(ret_error, -EINVAL,
+                         "option at shows an older state of the remote, which can be read alone; "
+                         "give ro, too");
+    int r = when_parse(o->remote.at, clock_realtime_ns(), &choice, &why);
+    if (r < 0)
+        return text_fail(ret_error, r, "option at: %s", why);
+    free(o->remote.at);
+    o->remote.at = when_print(&choice);
+    o->remote.follow_ns = 0;
+    return 0;
+}
+
 static int check_remote_options(struct mount_options *o, char **ret_error)
 {
     struct remote_address address;
@@ -390,7 +332,7 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
         return text_fail(ret_error, -EINVAL,
                          "options takeover and rollback are for a remote with one writer; leave "
                          "nodes out, or them");
-    return 0;
+    return o->remote.at ? settle_at(o, ret_error) : 0;
 }
 
 /* The daemon leaves the directory that it was started in. */

@@ -15,6 +15,7 @@ enum fsync_level { FSYNC_NVME, FSYNC_STAGE, FSYNC_REMOTE };
 
 struct remote_mount_options {
     char *address; /* NULL: none; after options_finish() as remote_address shows it */
+    char *at;      /* WHEN (daemon/when.h); NULL: the newest state. After options_finish() no age */
     char *endpoint_url, *region, *profile, *storage_class, *sse, *sse_kms_key_id, *ca_bundle;
     uint64_t addressing, checksum; /* enum s3_addressing, enum s3_checksum (tier/tier.h) */
     uint64_t connections;

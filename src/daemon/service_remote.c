@@ -8,6 +8,7 @@
 #include "daemon/control.h"
 #include "daemon/remote_tier.h"
 #include "daemon/service_internal.h"
+#include "daemon/when.h"
 
 #define SAMPLE_NS (5ll * 1000000000)
 #define REMOTE_NAME_MAX 8192
@@ -136,6 +137,14 @@ int remote_side_open(struct service *service, struct remote_options *ret,
         *ret_error = (struct service_error){MOUNT_USAGE, text};
         return r;
     }
+    struct head_choice at = {0};
+    if (o->remote.at)
+        r = when_parse(o->remote.at, clock_realtime_ns(), &at, &text);
+    if (r < 0) {
+        remote_address_done(&address);
+        *ret_error = (struct service_error){MOUNT_USAGE, text};
+        return r;
+    }
     free(service->remote.name); /* of a try before */
     free(service->remote.holder);
     service->remote.name = xstrdup(address.text);
@@ -154,6 +163,7 @@ int remote_side_open(struct service *service, struct remote_options *ret,
                                    .rollback = o->remote.rollback,
                                    .unfenced = o->remote.unfenced,
                                    .read_only = o->read_only,
+                                   .at = at,
                                    .progress = service->plan.progress,
                                    .cancelled = service->plan.cancelled,
                                    .progress_arg = service->plan.progress_arg};

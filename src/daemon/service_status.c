@@ -181,12 +181,13 @@ static void add_store(cJSON *status, const char *path, struct snapshot *s)
     add_text(status, "nvme", "last_error", s->store.nvme.last_error);
 }
 
-static void add_remote(cJSON *status, struct snapshot *s)
+static void add_remote(const struct service *service, cJSON *status, struct snapshot *s)
 {
     add_text(status, "remote", "state", remote_state_word(s->remote.state));
     if (s->remote.state == REMOTE_NONE)
         return;
     add_text(status, "remote", "name", s->remote.name);
+    add_text(status, "remote", "at", service->options->remote.at);
     add_text(status, "remote", "error", s->remote.error);
     if (s->remote.nodes.is_node) {
         add_text(status, "remote.nodes", "merger", s->remote.nodes.merger);
@@ -245,7 +246,7 @@ cJSON *service_status(struct service *service, struct snapshot *s)
     add_text(status, "mount", "write", "direct");
     add_successor(service, status, s);
     add_text(status, "view", "not_made_anew", s->store.nvme.view_is_lost ? stays : NULL);
-    add_remote(status, s);
+    add_remote(service, status, s);
     add_text(status, "memory", "formula", s->store.memory_formula);
     add_figures(status, s);
     (void)cJSON_AddItemToObject(figure_group(status, "lanes", true), "clients", lanes);

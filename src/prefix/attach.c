@@ -44,7 +44,15 @@ static bool is_as_we_left_it(const struct prefix *prefix)
            memcmp(known->nonce, prefix->head.nonce, sizeof known->nonce) == 0;
 }
 
-/* The newest head, of a prefix that has one. */
+/* A successor goes on to show what its mount shows, also where the head went meanwhile. */
+static int find_chosen(struct prefix *prefix, char **ret_text)
+{
+    if (prefix->local->options.adopting && local_head_read(prefix->local, &prefix->head) == 0)
+        return 0;
+    return heads_choose(prefix, ret_text);
+}
+
+/* The newest head, of a prefix that has one, or the one that is asked for. */
 static int find_head(struct prefix *prefix, char **ret_text)
 {
     int r = prefix_check_history(prefix, ret_text);
@@ -53,6 +61,10 @@ static int find_head(struct prefix *prefix, char **ret_text)
                                   prefix->marker.incompat); /* what is fetched is kept */
     if (r < 0 || prefix->beginning.is_anew || prefix->head.number)
         return r;
+    if (head_choice_is_made(&prefix->options->at)) {
+        r = find_chosen(prefix, ret_text);
+        return r < 0 ? r : local_allow_encodings(prefix->local, prefix->head.incompat);
+    }
     r = heads_newest(prefix, 0, &prefix->head);
     bool may_go_back = prefix->options->read_only || prefix->options->rollback;
     if (may_go_back && (r == -EUCLEAN || r == -EBADMSG))

@@ -43,6 +43,12 @@ void tried_add(struct prefix *prefix, const struct head *head);
 /* Did this store create it, whatever it was answered? In this session, or one that was killed. */
 bool tried_is_own(const struct prefix *prefix, const struct head *head);
 
+/* --- choose.c --------------------------------------------------------------------------------- */
+
+/* prefix->head becomes the one that options->at chooses, or where that is damaged, the one before
+ * it, and prefix->shown_instead says so. -ENODATA, and *ret_text says which heads there are. */
+CAIRN_MUST_CHECK int heads_choose(struct prefix *prefix, char **ret_text);
+
 /* --- whole.c ---------------------------------------------------------------------------------- */
 
 /* The newest head between two numbers of which all runs are in STORE/runs now, where a later one

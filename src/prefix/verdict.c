@@ -202,6 +202,19 @@ static enum verdict judge_store(struct judging *j)
     return VERDICT_BEGIN;
 }
 
+/* An older state takes the place of whatever a store shows that has read from here alone. */
+static enum verdict judge_to_look_back(struct judging *j)
+{
+    bool is_reader = j->was_here && !j->is_own;
+    if (!look_at_journal_and_view(j))
+        return VERDICT_DAMAGED;
+    if (has_nothing(j))
+        return VERDICT_BEGIN;
+    if (!is_reader || j->has_news)
+        return VERDICT_REFUSE;
+    return head_same_state(j->known, j->head) ? VERDICT_KEEP : VERDICT_BEGIN;
+}
+
 enum verdict verdict_of(struct prefix *prefix, struct journal *journal, const struct head *known,
                         const struct head *head)
 {
@@ -210,7 +223,7 @@ enum verdict verdict_of(struct prefix *prefix, struct journal *journal, const st
     j.was_here = head_is_from_here(prefix, known);
     j.is_own = j.was_here && !head_is_theirs(prefix->local, known);
     j.known_cut = j.was_here ? known->cut : 0;
-    return judge_store(&j);
+    return head_choice_is_made(&prefix->options->at) ? judge_to_look_back(&j) : judge_store(&j);
 }
 
 int head_check_number(struct prefix *prefix, const struct head *known, bool *ret_other)
@@ -278,10 +291,19 @@ static char *explain_given_up(const struct prefix *prefix, const struct head *kn
         (unsigned long long)known->files, (double)known->logical_bytes / MIB);
 }
 
+static char *explain_not_a_reader(const struct prefix *prefix)
+{
+    return xasprintf("%s has a state of its own: a mount with -o at= shows an older one of %s, and "
+                     "needs a STORE of its own; give an empty directory. Nothing was changed",
+                     prefix->local->path, prefix->name);
+}
+
 char *verdict_explain(const struct prefix *prefix, const struct head *known,
                       const struct head *head, enum verdict verdict)
 {
+    bool looks_back = head_choice_is_made(&prefix->options->at);
     return verdict == VERDICT_DAMAGED    ? explain_unknown(prefix)
+           : looks_back                  ? explain_not_a_reader(prefix)
            : verdict == VERDICT_GIVEN_UP ? explain_given_up(prefix, known, head)
                                          : explain_other(prefix, head);
 }

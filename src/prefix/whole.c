@@ -127,6 +127,12 @@ static int rest_on_whole_head(struct prefix *prefix, const struct head *whole)
     return got == (ssize_t)sizeof prefix->head.nonce ? 0 : -EIO;
 }
 
+static const char *what_was_asked(const struct prefix *prefix)
+{
+    return head_choice_is_made(&prefix->options->at) ? "the state that was asked for"
+                                                     : "the newest state";
+}
+
 int heads_go_back(struct prefix *prefix, uint64_t after, const struct lost_object *lost,
                   const char *why, char **ret_text)
 {
@@ -137,15 +143,16 @@ int heads_go_back(struct prefix *prefix, uint64_t after, const struct lost_objec
     head_time_text(prefix->head.published, of);
     head_time_text(r == 0 ? whole->published : 0, since);
     if (r == -ENOENT) {
-        *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; no older "
-                              "head is whole; 'cairn fsck %s' tells what is left",
-                              prefix->name, newest, of, why, prefix->name);
+        *ret_text = xasprintf("%s: %s (head %llu of %s) cannot be read: %s; no older head is "
+                              "whole; 'cairn fsck %s' tells what is left",
+                              prefix->name, what_was_asked(prefix), newest, of, why, prefix->name);
         return -EUCLEAN;
     }
     if (r < 0) {
-        *ret_text = xasprintf("%s: the newest state (head %llu of %s) cannot be read: %s; looking "
-                              "for an older one failed: %s",
-                              prefix->name, newest, of, why, strerror(-r));
+        *ret_text =
+            xasprintf("%s: %s (head %llu of %s) cannot be read: %s; looking for an older one "
+                      "failed: %s",
+                      prefix->name, what_was_asked(prefix), newest, of, why, strerror(-r));
         return r;
     }
     if (!prefix->options->read_only && !prefix->options->rollback) {
@@ -204,7 +211,8 @@ void heads_look_for_later_run(struct prefix *prefix)
     for (uint32_t i = 0; i < head->run_count; i++)
         newest = max_u64(newest, head->runs[i].id);
     /* Ids of several nodes do not ascend. */
-    if (newest == 0 || head_has_nodes(head) || prefix->shown_instead || !prefix->is_attached ||
+    if (newest == 0 || head_has_nodes(head) || head_choice_is_made(&prefix->options->at) ||
+        prefix->shown_instead || !prefix->is_attached ||
         prefix->tier->ops->now(prefix->tier, &later.until) < 0)
         return;
     later.id = newest;

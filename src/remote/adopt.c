@@ -246,7 +246,7 @@ int adopt_clean_up(struct store *store, char **ret_text)
 /* --- carrying the verdict out ----------------------------------------------------------------- */
 
 /* Begins with the head, whose runs are here, whatever else was. */
-static int begin_with(struct store *store, const struct head *head, char **ret_text)
+int adopt_begin_with(struct store *store, const struct head *head, char **ret_text)
 {
     int r = adopt_mark(store);
     if (r == 0)
@@ -286,7 +286,8 @@ static int go_on_from(struct store *store, const struct head *known, struct head
  * goes on from the heads before. */
 static uint64_t number_before_candidates(const struct store *store, const struct head *known)
 {
-    if (!head_is_from_here(&store->remote->prefix, known))
+    bool looks_back = head_choice_is_made(&store->remote->options.at);
+    if (looks_back || !head_is_from_here(&store->remote->prefix, known))
         return 0;
     if (head_was_published(known))
         return known->number;
@@ -346,7 +347,7 @@ static int settle_adoption(struct store *store, const struct head *known, char *
         if (known)
             log_info("%s went on since this store published last (head %llu): going on from there",
                      store->remote->prefix.name, (unsigned long long)head->number);
-        return begin_with(store, head, ret_text);
+        return adopt_begin_with(store, head, ret_text);
     default:
         *ret_text = verdict_explain(&store->remote->prefix, known, head, verdict);
         return verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
@@ -387,8 +388,10 @@ int adopt_decide(struct store *store, char **ret_text)
     /* A head without a state only names the holder of the prefix. */
     bool has_state = remote && remote->prefix.is_attached && remote->prefix.head.run_count > 0;
     int r = 0;
-    if (has_state &&
-        (!has_known || memcmp(known->nonce, remote->prefix.head.nonce, sizeof known->nonce) != 0))
+    /* A writer's store has more than the newest head says. */
+    bool looks_back = has_state && head_choice_is_made(&remote->options.at);
+    if (has_state && (looks_back || !has_known ||
+                      memcmp(known->nonce, remote->prefix.head.nonce, sizeof known->nonce) != 0))
         r = settle_adoption(store, has_known ? known : NULL, ret_text);
     return r;
 }

@@ -103,6 +103,20 @@ static int change_view_by_runs(struct store *store, struct follow_step *step,
     return change_view(store, step, lists);
 }
 
+int follow_show(struct store *store, const struct head *known, const struct head *head,
+                void (*changed)(uint64_t ino, void *arg), void *arg)
+{
+    _cleanup_(run_lists_done) struct run_lists lists = {0};
+    struct follow_step step = {.known = known, .head = head};
+    int r = find_runs(store, &step, &lists);
+    if (r == 0)
+        r = change_view_by_runs(store, &step, &lists);
+    for (size_t i = 0; i < step.changed.count && r == 0; i++)
+        changed(step.changed.at[i], arg);
+    vector_free(&step.changed);
+    return r;
+}
+
 static int perform(struct store *store, struct follow_step *step)
 {
     _cleanup_(run_lists_done) struct run_lists lists = {0};

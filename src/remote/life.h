@@ -47,6 +47,10 @@ CAIRN_MUST_CHECK int remote_join_to_read(struct remote *remote, char **ret_text)
  * remote too: where the journal begins. */
 CAIRN_MUST_CHECK int adopt_decide(struct store *store, char **ret_text);
 
+/* The store, which has nothing of its own, begins with this head, whose runs are in STORE/runs. */
+CAIRN_MUST_CHECK int adopt_begin_with(struct store *store, const struct head *head,
+                                      char **ret_text);
+
 /* Why an older state is shown, or gone on from, than was published; NULL: it is the newest. Lent,
  * as long as the remote. */
 const char *remote_shown_instead(const struct remote *remote);

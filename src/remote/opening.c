@@ -64,7 +64,9 @@ int remote_join(struct remote *remote, char **ret_text)
     if (remote->store->local.options.adopting)
         return 0;
     int r = prefix_attach(&remote->prefix, adopt_may, remote, ret_text);
-    if (r < 0 || !adopt_is_blank(remote->store))
+    /* An older state is shown, or none: not what the store has of another. */
+    bool looks_back = head_choice_is_made(&remote->options.at);
+    if (r < 0 || (!looks_back && !adopt_is_blank(remote->store)))
         return r;
     heads_look_for_later_run(&remote->prefix);
     return begin_blank_on_remote(remote, ret_text);

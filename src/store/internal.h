@@ -36,6 +36,10 @@ bool store_must_open_again(const struct store *store);
 CAIRN_MUST_CHECK int store_open_remote(const struct store_options *options, struct store **ret,
                                        char **ret_text);
 
+/* The same, without a state yet. */
+CAIRN_MUST_CHECK int store_open_heads(const struct store_options *options, struct store **ret,
+                                      char **ret_text);
+
 /* --- recover.c, recover_view.c ---------------------------------------------------------------- */
 
 CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);

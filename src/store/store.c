@@ -292,6 +292,20 @@ int store_open_remote(const struct store_options *options, struct store **ret, c
     return give_offline(store, r, ret);
 }
 
+int store_open_heads(const struct store_options *options, struct store **ret, char **ret_text)
+{
+    struct store *store = store_new(options);
+    *ret_text = NULL;
+    int r = open_medium(store, true, ret_text);
+    if (r == 0)
+        r = remote_join_to_read(store->remote, ret_text);
+    if (r < 0)
+        store_free(store, false);
+    else
+        *ret = store;
+    return r;
+}
+
 void store_discard(struct store *store)
 {
     store_free(store, false);

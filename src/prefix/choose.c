@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The head of an earlier state, which a reader asks for: options->at. A head is there until the
+ * grace of the writer's gc is over, and as long as it is, so is all that it names. */
+#include "base/text.h"
+#include "prefix/heads.h"
+
+struct choosing {
+    struct prefix *prefix;
+    struct numbers numbers; /* of the heads that can be read, as far as is known; ascending */
+    struct numbers damaged;
+    struct head *head; /* the last that was read */
+};
+
+static void drop_candidate(struct choosing *c, size_t i)
+{
+    check(i < c->numbers.count);
+    memmove(c->numbers.at + i, c->numbers.at + i + 1,
+            (--c->numbers.count - i) * sizeof *c->numbers.at);
+}
+
+/* Reads candidate i; one that cannot be read is none any more (*ret_is_there). */
+static int read_candidate(struct choosing *c, size_t i, bool *ret_is_there)
+{
+    uint64_t number = c->numbers.at[i];
+    int r = head_read(c->prefix, number, c->head);
+    *ret_is_there = r == 0;
+    if (!prefix_object_is_lost(r))
+        return r;
+    if (r != -ENOENT)
+        vector_add(&c->damaged, number);
+    drop_candidate(c, i);
+    return 0;
+}
+
+/* How many of the candidates are not later: their times ascend, as far as the writer's clock does.
+ */
+static int count_until(struct choosing *c, int64_t time, size_t *ret_count)
+{
+    size_t first = 0, end = c->numbers.count;
+    while (first < end) {
+        size_t middle = first + (end - first) / 2;
+        bool is_there;
+        TRY(read_candidate(c, middle, &is_there));
+        if (!is_there)
+            end--;
+        else if (c->head->published <= time)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    *ret_count = first;
+    return 0;
+}
+
+static size_t count_up_to(const struct choosing *c, uint64_t number)
+{
+    size_t count = 0;
+    while (count < c->numbers.count && c->numbers.at[count] <= number)
+        count++;
+    return count;
+}
+
+/* "head 12 of 2026-11-28T20:59:08Z". Caller frees. */
+static char *describe_head(struct choosing *c, size_t i)
+{
+    char when[TEXT_TIME_LEN];
+    unsigned long long number = c->numbers.at[i];
+    if (head_read(c->prefix, number, c->head) < 0)
+        return xasprintf("head %llu", number);
+    text_time(c->head->published, when);
+    return xasprintf("head %llu of %s", number, when);
+}
+
+static int explain_none(struct choosing *c, const struct head_choice *at, char **ret_text)
+{
+    const char *name = c->prefix->name;
+    if (c->numbers.count == 0)
+        return text_fail(ret_text, -ENODATA, "%s has no head that can be read", name);
+    _cleanup_free_ char *oldest = describe_head(c, 0);
+    _cleanup_free_ char *newest = describe_head(c, c->numbers.count - 1);
+    if (at->number)
+        return text_fail(ret_text, -ENODATA,
+                         "%s: head %llu is not there: the oldest is %s, the newest %s; the writer "
+                         "keeps heads for its gc_grace",
+                         name, (unsigned long long)at->number, oldest, newest);
+    char when[TEXT_TIME_LEN];
+    text_time(at->time, when);
+    return text_fail(ret_text, -ENODATA,
+                     "%s: no head is as old as %s: the oldest is %s, the newest %s; the writer "
+                     "keeps heads for its gc_grace",
+                     name, when, oldest, newest);
+}
+
+/* The newest damaged head after the chosen one and before the next. */
+static uint64_t find_damaged(const struct choosing *c, size_t count)
+{
+    uint64_t found = 0, next = count < c->numbers.count ? c->numbers.at[count] : UINT64_MAX;
+    for (size_t i = 0; i < c->damaged.count; i++) {
+        uint64_t number = c->damaged.at[i];
+        if (number > c->numbers.at[count - 1] && number < next)
+            found = max_u64(found, number);
+    }
+    return found;
+}
+
+static void say_damaged(struct prefix *prefix, uint64_t damaged, const struct head *head)
+{
+    char when[TEXT_TIME_LEN];
+    if (damaged == 0)
+        return;
+    text_time(head->published, when);
+    free(prefix->shown_instead);
+    prefix->shown_instead =
+        xasprintf("head %llu is damaged; showing the one before, head %llu of %s",
+                  (unsigned long long)damaged, (unsigned long long)head->number, when);
+    prefix_error(prefix, 0, "%s", prefix->shown_instead);
+}
+
+/* Sets prefix->head to the last of `count` candidates. */
+static int take_last(struct choosing *c, const struct head_choice *at, size_t count,
+                     char **ret_text)
+{
+    bool is_there = false;
+    while (count > 0 && !is_there) {
+        TRY(read_candidate(c, count - 1, &is_there));
+        count -= !is_there;
+    }
+    bool is_gone =
+        at->number && c->damaged.count == 0 && count && c->numbers.at[count - 1] != at->number;
+    if (count == 0 || is_gone)
+        return explain_none(c, at, ret_text);
+    if (c->head->run_count == 0)
+        return text_fail(ret_text, -ENODATA, "%s: nothing was published there before head %llu",
+                         c->prefix->name, (unsigned long long)c->head->number + 1);
+    say_damaged(c->prefix, find_damaged(c, count), c->head);
+    c->prefix->head = *c->head;
+    return 0;
+}
+
+static int choose(struct choosing *c, const struct head_choice *at, char **ret_text)
+{
+    size_t count = 0;
+    TRY(prefix_list_numbers(c->prefix, "heads", 0, &c->numbers));
+    if (at->number)
+        count = count_up_to(c, at->number);
+    else
+        TRY(count_until(c, at->time, &count));
+    /* No other head takes the place of one that is not there. */
+    if (at->number && (count == 0 || c->numbers.at[count - 1] != at->number))
+        return explain_none(c, at, ret_text);
+    return take_last(c, at, count, ret_text);
+}
+
+int heads_choose(struct prefix *prefix, char **ret_text)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    struct choosing c = {.prefix = prefix, .head = head};
+    int r = choose(&c, &prefix->options->at, ret_text);
+    vector_free(&c.numbers);
+    vector_free(&c.damaged);
+    return r;
+}

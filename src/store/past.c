@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The heads of a remote are read, and shown one after the other. The first that is shown becomes a
+ * view as any reader makes it; after that the view follows from head to head, by the runs that are
+ * new, as a mount does that follows a writer. */
+#include "store/past_internal.h"
+
+#include "base/cause.h"
+#include "base/pool.h"
+#include "codec/hash.h"
+#include "commit/run_lists.h"
+#include "prefix/heads.h"
+#include "prefix/runs.h"
+#include "remote/follow.h"
+#include "remote/life.h"
+#include "remote/state.h"
+#include "store/internal.h"
+
+#define THREADS 16u
+
+struct past {
+    struct store *store;
+    struct head *shown; /* number 0: none */
+    bool has_changes;   /* `changes` tells all */
+    struct past_inos changes;
+};
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int past_open(const struct store_options *options, struct past **ret, char **ret_text)
+{
+    struct store *store;
+    TRY(store_open_heads(options, &store, ret_text));
+    *ret = xcalloc(1, sizeof **ret);
+    (*ret)->store = store;
+    (*ret)->shown = xcalloc(1, sizeof *(*ret)->shown);
+    return 0;
+}
+
+void past_close(struct past *past)
+{
+    if (!past)
+        return;
+    store_discard(past->store);
+    vector_free(&past->changes);
+    free(past->shown);
+    free(past);
+}
+
+const char *past_warning(const struct past *past)
+{
+    return remote_shown_instead(past->store->remote);
+}
+
+static struct prefix *prefix_of(struct past *past)
+{
+    return remote_prefix(past->store->remote);
+}
+
+/* --- the list --------------------------------------------------------------------------------- */
+
+/* Of several nodes the cut rises with each round, also where nothing was written. */
+static void note_state(const struct head *head, uint8_t state[32])
+{
+    struct hash_stream *stream = hash_stream_new();
+    bool has_nodes = head_has_nodes(head);
+    if (!has_nodes)
+        hash_stream_add(stream, &head->cut, sizeof head->cut);
+    hash_stream_add(stream, head->chain, sizeof head->chain);
+    for (uint32_t i = 0; has_nodes && i < head->run_count; i++)
+        hash_stream_add(stream, &head->runs[i].id, sizeof head->runs[i].id);
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        hash_stream_add(stream, head->writers[i].feed_hash, sizeof head->writers[i].feed_hash);
+    hash_stream_result(stream, state);
+    hash_stream_free(stream);
+}
+
+struct reading {
+    struct prefix *prefix;
+    struct past_head *into;
+};
+
+static void read_head(void *arg)
+{
+    struct reading *reading = arg;
+    struct past_head *into = reading->into;
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    into->error = head_read(reading->prefix, into->number, head);
+    if (into->error == 0 && head->run_count == 0)
+        into->error = -ENOENT;
+    if (into->error == 0) {
+        into->published = head->published;
+        into->files = head->files;
+        into->logical_bytes = head->logical_bytes;
+        note_state(head, into->state);
+    }
+    free(reading);
+}
+
+/* Heads that gc took meanwhile were not there; nor were those without a state, which only name the
+ * holder of the prefix. Any other error than damage ends it. */
+static int settle_list(struct past_heads *heads)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < heads->count; i++) {
+        int r = heads->at[i].error;
+        if (r < 0 && !prefix_object_is_lost(r) && r != -EPROTONOSUPPORT)
+            return r;
+        if (r != -ENOENT)
+            heads->at[kept++] = heads->at[i];
+    }
+    heads->count = kept;
+    return 0;
+}
+
+static int read_heads(struct prefix *prefix, struct past_heads *heads)
+{
+    struct pool *pool = NULL;
+    TRY(pool_new("cairn-heads", THREADS, 64, NULL, NULL, &pool));
+    for (size_t i = 0; i < heads->count; i++) {
+        struct reading *reading = xmalloc(sizeof *reading);
+        *reading = (struct reading){prefix, &heads->at[i]};
+        pool_submit(pool, read_head, reading);
+    }
+    pool_free(pool);
+    return settle_list(heads);
+}
+
+int past_list(struct past *past, uint64_t max, struct past_heads *ret, bool *ret_more)
+{
+    struct numbers numbers = {0};
+    *ret = (struct past_heads){0};
+    int r = prefix_list_numbers(prefix_of(past), "heads", 0, &numbers);
+    size_t first = numbers.count > max ? numbers.count - max : 0;
+    *ret_more = first > 0;
+    for (size_t i = first; i < numbers.count && r == 0; i++)
+        vector_add(ret, (struct past_head){.number = numbers.at[i]});
+    vector_free(&numbers);
+    if (r == 0)
+        r = read_heads(prefix_of(past), ret);
+    if (r < 0)
+        vector_free(ret);
+    return r;
+}
+
+/* --- one state after the other ---------------------------------------------------------------- */
+
+static void note_changed(uint64_t ino, void *arg)
+{
+    struct past *past = arg;
+    vector_add(&past->changes, ino);
+}
+
+static int show_first(struct past *past, const struct head *head, char **ret_text)
+{
+    past->has_changes = false;
+    TRY(adopt_begin_with(past->store, head, ret_text));
+    return recover_view(past->store, ret_text);
+}
+
+/* The files of runs that the state does not need any more go. */
+static int show_next(struct past *past, const struct head *head)
+{
+    struct local *local = &past->store->local;
+    TRY(follow_show(past->store, past->shown, head, note_changed, past));
+    TRY(local_head_write(local, head));
+    runs_tidy(local, past->store->commit.room, head);
+    return 0;
+}
+
+static int fetch_head(struct past *past, uint64_t number, struct head *head)
+{
+    struct lost_object lost;
+    cause_note("its head is damaged or missing");
+    TRY(head_read(prefix_of(past), number, head));
+    TRY(local_allow_encodings(&past->store->local, head->incompat));
+    return runs_fetch_head(prefix_of(past), head, &lost);
+}
+
+int past_show(struct past *past, uint64_t number, char **ret_text)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    *ret_text = NULL;
+    check(number > past->shown->number);
+    int r = fetch_head(past, number, head);
+    if (r == 0 && head->run_count == 0)
+        r = -ENODATA;
+    if (r == 0)
+        r = past->shown->number ? show_next(past, head) : show_first(past, head, ret_text);
+    if (r == 0)
+        *past->shown = *head;
+    else if (!*ret_text)
+        *ret_text = xstrdup(prefix_object_is_lost(r) && *cause_text() ? cause_text()
+                            : r == -ENODATA                           ? "it has no state yet"
+                                                                      : strerror(-r));
+    return r;
+}
+
+struct view *past_view(struct past *past)
+{
+    return past->store->local.view;
+}
+
+const struct past_inos *past_changes(const struct past *past)
+{
+    return past->has_changes ? &past->changes : NULL;
+}
+
+void past_take_changes(struct past *past)
+{
+    past->has_changes = true;
+    past->changes.count = 0;
+}
