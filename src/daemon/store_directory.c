@@ -121,7 +121,8 @@ static bool is_empty_directory(int parent_fd, const char *name)
 static bool is_leftover(int parent_fd, const char *name)
 {
     static const char *const files[] = {".",     "..",      "lock",        "log",
-                                        "log.1", "control", "control.new", "superblock.new"};
+                                        "log.1", "control", "control.new", "superblock.new",
+                                        "node",  "node.new"};
     static const char *const directories[] = {"lost+found", "packs", "journal", "room", "view"};
     for (size_t i = 0; i < ARRAY_LEN(files); i++)
         if (strcmp(name, files[i]) == 0)
@@ -284,8 +285,10 @@ int store_directory_take(const char *path, const struct store_waiter *waiter,
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)st;
-    if (at->level == 0 || (at->level == 1 && strcmp(path + at->base, "lost+found") == 0))
-        return 0;
+    static const char *const kept[] = {"lost+found", "node"}; /* its number is taken */
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+        if (at->level == 0 || (at->level == 1 && strcmp(path + at->base, kept[i]) == 0))
+            return 0;
     (void)(type == FTW_DP ? rmdir(path) : unlink(path));
     return 0;
 }

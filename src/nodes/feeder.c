@@ -245,7 +245,7 @@ static int find_last(struct node *node)
 }
 
 struct oldest_feed {
-    const struct node *node;
+    struct node *node;
     uint64_t stay, round; /* 0: there is none */
 };
 

@@ -11,6 +11,8 @@
 
 #define WRITERS "writers"
 #define TRIES 16
+#define TRIES_MAX 1024
+#define RESERVE_AGAIN_NS (60ll * SECOND_NS)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
@@ -51,6 +53,7 @@ struct node *node_new(struct commit *commit, struct local *local,
     node->options = *options;
     node->own = node_tier_new(options->tier, is_own_epoch, node);
     feeder_init(&node->feeder);
+    mutex_init(&node->blocks_lock, LOCK_LEAF);
     prefix_init(&node->common, local, commit->room, &node->options, &user);
     return node;
 }
@@ -62,6 +65,7 @@ void node_free(struct node *node)
     merger_free(node->merger);
     prefix_done(&node->common);
     feeder_done(&node->feeder);
+    mutex_done(&node->blocks_lock);
     vector_free(&node->file.blocks);
     node->options.tier->ops->close(node->options.tier);
     free(node);
@@ -199,13 +203,18 @@ static void describe_entry(const struct node *node, uint64_t number, struct writ
                               .epoch = file->stay ? file->stay : number,
                               .node = (uint32_t)(file->blocks.count ? file->blocks.at[0] : number)};
     memcpy(ret->history, node->common.marker.history, sizeof ret->history);
-    memcpy(ret->store, is_set(node->local->sb.store) ? node->local->sb.store : node->store,
-           sizeof ret->store);
+    memcpy(ret->store, node->store, sizeof ret->store);
     (void)snprintf(ret->holder, sizeof ret->holder, "%s", node->common.holder);
 }
 
-/* 0: the number is ours now; -EEXIST: another store's. The answer to a first try may have been
- * lost. */
+static bool is_same_entry(const struct writer_entry *a, const struct writer_entry *b)
+{
+    return a->number == b->number && a->epoch == b->epoch && a->node == b->node &&
+           memcmp(a->store, b->store, sizeof a->store) == 0;
+}
+
+/* 0: the number is ours now; -EEXIST: another store's. A first try may have been answered, or a
+ * daemon before may have made it. */
 static int take_number(struct node *node, uint64_t number)
 {
     char object[OBJECT_NAME_LEN];
@@ -218,40 +227,65 @@ static int take_number(struct node *node, uint64_t number)
     if (r != -EEXIST)
         return r;
     TRY(prefix_read_object(&node->common, object, WRITER_ENTRY_LEN, decode_entry, &found));
-    return memcmp(&found, &entry, sizeof found) == 0 ? 0 : -EEXIST;
+    return is_same_entry(&found, &entry) ? 0 : -EEXIST;
+}
+
+/* In the file before it is in the prefix: an entry that no store knows of would hold the union back
+ * for ever. */
+static int try_number(struct node *node, uint64_t number)
+{
+    node->file.wanted = number;
+    TRY(node_file_write(node));
+    TRY(take_number(node, number));
+    mutex_lock(&node->blocks_lock);
+    vector_add(&node->file.blocks, number);
+    mutex_unlock(&node->blocks_lock);
+    node->file.wanted = 0;
+    if (node->file.stay == 0)
+        node->file.stay = number;
+    return node_file_write(node);
+}
+
+static int find_number(struct node *node, char **ret_text)
+{
+    _cleanup_vector_ struct numbers taken = {0};
+    TRY(prefix_list_numbers(&node->common, WRITERS, 0, &taken));
+    uint64_t newest = taken.count ? taken.at[taken.count - 1] : 0;
+    uint64_t number = (newest / NODE_BLOCK + 1) * NODE_BLOCK;
+    int r = node->file.wanted ? try_number(node, node->file.wanted) : -EEXIST;
+    for (int i = 0; r == -EEXIST && i < TRIES_MAX; i++, number += NODE_BLOCK) {
+        if (number + NODE_BLOCK > EPOCH_LAST) {
+            *ret_text = xasprintf("%s has no numbers left for more nodes", node->common.name);
+            return -EOVERFLOW;
+        }
+        r = try_number(node, number);
+    }
+    return r;
 }
 
 /* The next one that no store has. */
 static int reserve_block(struct node *node, char **ret_text)
 {
-    _cleanup_vector_ struct numbers taken = {0};
-    int r = meet_common(node, ret_text);
-    if (r == 0)
-        r = prefix_list_numbers(&node->common, WRITERS, 0, &taken);
-    uint64_t newest = taken.count ? taken.at[taken.count - 1] : 0;
-    uint64_t number = (newest / NODE_BLOCK + 1) * NODE_BLOCK;
-    for (int i = 0; r == 0; i++, number += NODE_BLOCK) {
-        if (number + NODE_BLOCK > EPOCH_LAST || i == 1024) {
-            *ret_text = xasprintf("%s has no numbers left for more nodes", node->common.name);
-            return -EOVERFLOW;
-        }
-        r = take_number(node, number);
-        if (r == 0)
-            break;
-        r = r == -EEXIST ? 0 : r;
-    }
+    TRY(meet_common(node, ret_text));
+    int r = find_number(node, ret_text);
     if (r < 0 && !*ret_text)
-        *ret_text =
-            xasprintf("%s: no number can be reserved there: %s", node->common.name, strerror(-r));
-    if (r < 0)
-        return r;
-    vector_add(&node->file.blocks, number);
-    if (node->file.stay == 0)
-        node->file.stay = number;
-    r = node_file_write(node);
-    if (r < 0)
-        *ret_text = xasprintf("%s/node cannot be written: %s", node->local->path, strerror(-r));
+        *ret_text = xasprintf("no number can be reserved in %s, or noted in %s/node: %s",
+                              node->common.name, node->local->path, strerror(-r));
     return r;
+}
+
+void node_reserve_ahead(struct node *node)
+{
+    const struct numbers *blocks = &node->file.blocks;
+    int64_t now = clock_monotonic_ns();
+    if (now < node->reserve_at ||
+        node->local->epoch < blocks->at[blocks->count - 1] + NODE_BLOCK / 2)
+        return;
+    char *text = NULL;
+    node->reserve_at = now + RESERVE_AGAIN_NS;
+    if (reserve_block(node, &text) < 0)
+        log_debug("nodes: %s", text);
+    free(text);
 }
 
 /* Others may know already that the stay is over: nothing is numbered in it any more. */
@@ -281,7 +315,8 @@ int node_join(struct node *node, bool is_new, char **ret_text)
                               node->local->path, strerror(-r));
         return r;
     }
-    if (getrandom(node->store, sizeof node->store, 0) != (ssize_t)sizeof node->store)
+    if (!is_set(node->store) &&
+        getrandom(node->store, sizeof node->store, 0) != (ssize_t)sizeof node->store)
         return -EIO;
     if (is_new)
         TRY(meet_common(node, ret_text));

@@ -45,6 +45,10 @@ CAIRN_MUST_CHECK int node_check_superblock(const struct node *node, char **ret_t
 CAIRN_MUST_CHECK int node_next_epoch(struct node *node, uint64_t last, uint64_t *ret_epoch,
                                      char **ret_text);
 
+/* More numbers, before the next daemons need them: these may begin while the remote is away. The
+ * uploader's thread. */
+void node_reserve_ahead(struct node *node);
+
 /* --- feeder.c, for the uploader's thread ------------------------------------------------------ */
 
 /* After recovery: the operations of the journal that may be in no feed yet. The opening thread. */

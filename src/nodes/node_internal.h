@@ -42,6 +42,7 @@ struct feeder {
 struct node_file {
     uint64_t stay;         /* 0: it left */
     bool leaves;           /* its last feed may be there already, or come to be there */
+    uint64_t wanted;       /* a block that is being reserved; 0: none */
     struct numbers blocks; /* ascending; the first is the number of the node */
 };
 
@@ -53,7 +54,9 @@ struct node {
     struct prefix common;
     struct merger *merger; /* NULL: it is not started */
     struct node_file file;
-    uint8_t store[16]; /* a new store's id, until it has a superblock */
+    uint8_t store[16];              /* the store's id, which it has before it has a superblock */
+    struct cairn_mutex blocks_lock; /* a leaf: of file.blocks, while others may look */
+    int64_t reserve_at;             /* monotonic ns: not before */
     struct feeder feeder;
     _Atomic uint64_t told_round;
     _Atomic bool may_leave;
@@ -64,7 +67,7 @@ struct node {
 /* A wait in the common prefix ended early: the store stops. */
 bool node_pause(void *node, int64_t ms);
 /* Is it reserved for this node? */
-bool node_has_epoch(const struct node *node, uint64_t epoch);
+bool node_has_epoch(struct node *node, uint64_t epoch);
 /* -ENOENT: there is none. */
 CAIRN_MUST_CHECK int node_file_read(struct node *node);
 CAIRN_MUST_CHECK int node_file_write(const struct node *node);

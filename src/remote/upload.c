@@ -340,8 +340,10 @@ void *upload_main(void *arg)
         if (!is_behind(remote))
             dense_find_published(dense);
         suspects_tick(remote);
-        if (remote->store->node)
+        if (remote->store->node) {
+            node_reserve_ahead(remote->store->node);
             node_tick(remote->store->node, &remote->prefix.head);
+        }
         int r = remote_gc_tick(remote);
         if (r == 0 && is_time(remote, last) && is_behind(remote)) {
             last = clock_monotonic_ns();

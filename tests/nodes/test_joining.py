@@ -2,6 +2,7 @@
 """Mounts of several stores join one prefix, tell their operations at common rounds, and leave."""
 import os
 import signal
+import subprocess
 import time
 import zlib
 
@@ -139,12 +140,16 @@ def test_a_daemon_that_dies_as_it_leaves(node):
     assert sum(feed.records for feed in told(node.remote, 32)) == 1
 
 
-def test_it_asks_for_nothing_while_the_remote_is_away(node):
-    """Sixteen daemons begin with the numbers of one entry; the next one needs another."""
+def test_numbers_are_there_before_they_are_needed(node):
+    """Sixteen daemons begin with the numbers of one entry; another one is made when half of them did."""
     a = node().mount()
     save(a, "file")
     await_told(node.remote, 16, 1)
-    for _ in range(16):
+    for _ in range(8):
+        a.kill9()
+        a.mount()
+    rig.poll(lambda: len(node.remote.names("writers")) == 2, 20, "another entry")
+    for _ in range(10):
         a.kill9()
         a.mount()
     assert sorted(node.remote.names("writers")) == [f"writers/{number:016x}" for number in (16, 32)]
@@ -223,12 +228,41 @@ def test_a_feed_that_cannot_be_prepared_is_told_later(node):
     assert all((feed.head, feed.records) == (last.head, 0) for feed in line if feed.to == last.to and feed.hi > last.hi)
 
 
+def rewrite(mount, change):
+    """STORE/node with other lines."""
+    path = os.path.join(mount.store, "node")
+    text = "\n".join([*change(rig.read_file(path).decode().splitlines()[:-1]), ""])
+    rig.write_file(path, (text + f"crc32 {zlib.crc32(text.encode()):08x}\n").encode())
+
+
 def note_leaving(mount, stay):
     """As a mount does that ends."""
-    path = os.path.join(mount.store, "node")
-    lines = rig.read_file(path).decode().splitlines()
-    text = "\n".join([lines[0], f"leaves {stay:016x}", *lines[2:-1], ""])
-    rig.write_file(path, (text + f"crc32 {zlib.crc32(text.encode()):08x}\n").encode())
+    rewrite(mount, lambda lines: [lines[0], f"leaves {stay:016x}", *lines[2:]])
+
+
+@pytest.mark.parametrize("entry", ["made", "not made", "another's"])
+def test_a_daemon_that_dies_while_it_joins(node, entry):
+    """It may have made its entry: none stays that no store knows of, for the union would wait for it."""
+    a, b = node().mount(), node().mount()
+    b.kill9()
+    b.drop_stage()
+    rewrite(b, lambda lines: [lines[0], f"stay {0:016x}", lines[2], f"wants {32:016x}"])
+    for name in set(os.listdir(b.store)) - {"node"}:
+        subprocess.run(["rm", "-rf", os.path.join(b.store, name)], check=True)
+    made = f"writers/{32:016x}"
+    data = node.remote.get(made)
+    if entry != "made":
+        node.remote.delete(made)
+    if entry == "another's":
+        other = data[:32] + bytes(16) + data[48:-4]
+        node.remote.put(made, other + zlib.crc32(other).to_bytes(4, "little"))
+    b.mount()
+    number = 48 if entry == "another's" else 32
+    assert stay_of(b) == number
+    assert sorted(node.remote.names("writers"))[1:] == [f"writers/{at:016x}" for at in range(32, number + 1, 16)]
+    save(b, "file")
+    await_told(node.remote, number, 1)
+    a.umount()
 
 
 @pytest.mark.parametrize("lands", [True, False])
