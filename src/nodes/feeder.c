@@ -145,7 +145,7 @@ int node_begin(struct node *node)
 
 /* Feeds of the node, of all its stays: its heads, and so these, ascend with stay and round. */
 struct newest_feed {
-    const struct node *node;
+    struct node *node;
     uint64_t stay, round; /* 0: there is none */
 };
 

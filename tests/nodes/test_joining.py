@@ -288,3 +288,14 @@ def test_a_node_that_may_have_left_begins_a_new_stay(node, lands):
     feeds.check_line(told(node.remote, 16))
     save(a, "again")
     await_told(node.remote, 32, 1)
+
+
+def test_a_first_mount_that_fails_keeps_its_number(node):
+    """It has joined, and cannot make its own prefix."""
+    a = node()
+    rig.write_file(node.remote.file("nodes"), b"")
+    a.refused()
+    assert len(node.remote.names("writers")) == 1
+    os.unlink(node.remote.file("nodes"))
+    a.mount()
+    assert stay_of(a) == 16 and len(node.remote.names("writers")) == 1
