@@ -11,6 +11,8 @@
 #include "nodes/merge.h"
 #include "prefix/prefix.h"
 
+#define UNION_CACHE_BYTES (48 * MIB) /* of the union's names, memtables included */
+
 struct merger;
 
 struct merger_options {

@@ -11,6 +11,7 @@
 
 #define WRITERS "writers"
 #define TRIES 16
+#define TOLD_MAX (64u * MIB) /* of feeds that wait to be merged; the rest is read again */
 #define TRIES_MAX 1024
 #define RESERVE_AGAIN_NS (60ll * SECOND_NS)
 
@@ -85,6 +86,11 @@ void node_let_leave(struct node *node)
     atomic_store(&node->may_leave, true);
 }
 
+uint64_t node_memory(const struct node *node)
+{
+    return node ? UNION_CACHE_BYTES + TOLD_MAX + 2 * FEED_LEN_MAX : 0;
+}
+
 int node_start(struct node *node)
 {
     _cleanup_free_ char *path = xasprintf("%s/union", node->local->path);
@@ -94,7 +100,8 @@ int node_start(struct node *node)
                                            .room = node->commit->room,
                                            .remote = &node->options,
                                            .round_ns = NODE_ROUND_NS,
-                                           .clock_error_ns = NODE_CLOCK_ERROR_NS};
+                                           .clock_error_ns = NODE_CLOCK_ERROR_NS,
+                                           .told_bytes_max = TOLD_MAX};
     node->merger = merger_new(&options);
     return merger_start(node->merger);
 }

@@ -72,6 +72,9 @@ void node_let_leave(struct node *node);
 /* At the end of such a mount, when nothing changes any more: if all that the store has is told, it
  * leaves. */
 void node_leave(struct node *node, const struct head *head);
+/* Most memory that it takes, its merger included, but for operations of its own that wait to be
+ * told: of each some 100 bytes. NULL: none. */
+uint64_t node_memory(const struct node *node);
 /* What keeps this node from telling the others what it does; "" if nothing. Any thread. */
 void node_trouble(struct node *node, char *buf, size_t size);
 /* As merger_status(); nothing is known before node_start(). Any thread. */

@@ -8,10 +8,10 @@
 #include "commit/journal.h"
 #include "commit/run_lists.h"
 #include "nodes/fold.h"
+#include "nodes/merger.h"
 #include "prefix/heads.h"
 #include "prefix/runs.h"
 
-#define CACHE_BYTES (48 * MIB) /* memtables included */
 /* Runs of the union and of a node have numbers of the same epoch, and readers keep both in one
  * directory. No node makes as many of its own. */
 #define UNION_RUN (1ull << 23)
@@ -77,7 +77,7 @@ static int fill_view(struct union_names *names, struct view *view)
 int union_open(struct union_names *names)
 {
     struct local *local = names->prefix->local;
-    struct view_options options = {.cache_bytes = CACHE_BYTES, .create = true};
+    struct view_options options = {.cache_bytes = UNION_CACHE_BYTES, .create = true};
     _cleanup_free_ char *path = NULL;
     check(!names->merge);
     TRY(make_directories(local, &path));

@@ -418,7 +418,7 @@ static void status_memory(struct store *store, struct store_status *ret)
     uint64_t stage = usage.total_bytes + usage.control_bytes;
     uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
     uint64_t buffers = fetch_memory(store) + remote_memory(store->remote) + encoding_memory(store) +
-                       (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN;
+                       node_memory(store->node) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
     ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
     (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
