@@ -490,7 +490,7 @@ def finish(job):
 @pytest.mark.pieces(10)
 @pytest.mark.timeout(200)
 def test_the_union_is_never_torn(campaign, directory, rng, full, piece):
-    job, remote = campaign(60 if full else 20, "1h")
+    job, remote = campaign(60 if full else 15, "1h")
     begin = time.monotonic()
     heads = check_heads(job, job.nodes[0].mount, remote, directory, 200 if full else 40)
     check_end(job, remote, directory)
@@ -502,6 +502,6 @@ def test_the_union_is_never_torn(campaign, directory, rng, full, piece):
 @pytest.mark.pieces(5)
 @pytest.mark.timeout(200)
 def test_deleting_what_no_head_needs_loses_nothing(campaign, directory, full, piece):
-    job, remote = campaign(60 if full else 12, "2s", reads=True)
+    job, remote = campaign(60 if full else 6, "2s", reads=True)
     check_end(job, remote, directory)
     assert job.steps > 2
