@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import remote as remotes
 import rig
 from remote import runs_of
 
@@ -242,13 +243,16 @@ def test_an_age_stays_what_it_was_at_the_mount(written):
     reader = written.node.fresh(successor="on")
     then = next(s["published_s"] for s in written.history() if s["head"] <= number <= s["last_head"])
     reader.mount(ro=True, at=f"{time.time() - then - 0.01:.3f}s")
-    check_same(copy, reader.mnt)
+    assert sorted(os.listdir(reader.mnt)) == sorted(os.listdir(copy))
     for other in [n for n in written.node.remote.heads() if n <= number]:
         written.node.remote.delete(f"heads/{other:016x}")
     pid = reader.status()["pid"]
     os.kill(pid, signal.SIGKILL)
     rig.poll(lambda: reader.answers() and (reader.ask(verb="status") or {}).get("pid", pid) != pid, 30, "the successor")
-    check_same(copy, reader.mnt)
+    check_same(copy, reader.mnt)  # fetched now
+    time.sleep(3)  # it meets the remote meanwhile
+    status = reader.status()["remote"]
+    assert (status["state"], status["head"]) == ("following", number), status
     reader.umount()
 
 
@@ -296,6 +300,9 @@ def test_a_head_that_is_damaged(written, rng):
         assert f"head {damaged} is damaged; showing the one before, head {number} of " in said, said
     assert f"{damaged}" in [line.split()[0] for line in written.verb("history", written.node.remote.url).stdout.splitlines()
                             if line.endswith("damaged")]
+    newest = max(written.node.remote.heads())
+    written.node.remote.corrupt(f"heads/{newest:016x}", rng)  # it is not the one that is asked for
+    assert "head 4711 is not there" in written.verb("ls", "--at", "4711", written.node.remote.spec("/"), code=1).stderr
 
 
 def test_a_run_of_an_earlier_head_that_is_lost(written):
@@ -321,3 +328,55 @@ def test_a_run_of_an_earlier_head_that_is_lost(written):
     check_same(written.node.mnt, out)
     with written.node.elsewhere(ro=True, at=number) as reader:
         check_same(written.states[before][1], reader.mnt)
+
+
+@pytest.mark.timeout(240)
+def test_earlier_states_of_several_nodes(on_remote, directory):
+    """The heads of their union: what each node wrote, changed and removed, by number and by path."""
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
+    nodes = [on_remote(remote, nodes=True, **SMALL).mount() for _ in range(2)]
+    states, contents = [], {}
+
+    def shown(*args):
+        out = os.path.join(directory, f"out-{len(os.listdir(directory))}")
+        os.mkdir(out)
+        nodes[0].verb("cp", "-r", *args, remote.spec("/"), out)
+        paths = [os.path.join(top, name) for top, _, names in os.walk(out) for name in names]
+        return {os.path.relpath(path, out): rig.read_file(path) for path in paths}
+
+    def settled():
+        """Once the newest head shows it, its number."""
+        rig.poll(lambda: bool(remote.heads()) and nodes[0].cairn("ls", remote.spec("/")).returncode == 0 and shown() == contents, 60,
+                 "the union", 0.5)
+        states.append((max(remote.heads()), dict(contents)))
+
+    def write(node, name, seed):
+        put(nodes[node], name, seed)
+        contents[name] = rig.seeded_bytes(seed, 200_000)
+
+    write(0, "step1000/rank0.pt", 1)
+    rig.poll(lambda: os.path.isdir(os.path.join(nodes[1].mnt)) and bool(remote.heads()), 60, "a head")
+    settled()
+    write(1, "rank1.pt", 2)
+    settled()
+    write(0, "step1000/rank0.pt", 3)
+    settled()
+    shutil.rmtree(os.path.join(nodes[0].mnt, "step1000"))
+    del contents["step1000/rank0.pt"]
+    settled()
+    for number, expected in states:
+        assert shown("--at", str(number)) == expected, number
+
+    def sums(path):
+        found = json.loads(nodes[0].verb("history", "--json", remote.url, path).stdout)["states"]
+        assert not [state for state in found if "error" in state], found
+        return [sum(state[key] for state in found) for key in ("made", "changed", "removed")], found
+
+    assert sums("step1000")[0] == [1, 1, 1]
+    assert sums("rank1.pt")[0] == [1, 0, 0]
+    found = sums("/")[1]
+    assert states[2][0] < found[0]["head"] <= states[3][0] and found[0]["removed"] == 1
+    reader = on_remote(remote).mount(ro=True, at=states[1][0])
+    assert rig.read_file(os.path.join(reader.mnt, "step1000/rank0.pt")) == states[1][1]["step1000/rank0.pt"]
+    assert sorted(os.listdir(reader.mnt)) == ["rank1.pt", "step1000"]
+    reader.umount()
