@@ -162,7 +162,8 @@ def test_damaged_chunk(lane, cairn, rng):
 
 
 INTERRUPTED = """
-import sys, time, torch, cairnfs
+import signal, sys, time, torch, cairnfs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 path, into = sys.argv[1], sys.argv[2] == "into"
 targets = {"a": torch.zeros(8_000_000)} if into else None
 print("begun", flush=True)
