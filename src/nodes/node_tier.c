@@ -28,7 +28,7 @@ static struct node_tier *of(struct tier *tier)
     return (struct node_tier *)tier;
 }
 
-/* The tier below, with the patience that is asked for now. */
+/* The tier below, with the patience that this one has at the moment. */
 static struct tier *common_of(struct tier *tier)
 {
     struct tier *common = of(tier)->common;

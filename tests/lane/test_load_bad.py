@@ -173,7 +173,7 @@ except KeyboardInterrupt:
     print("interrupted", flush=True)
     if into:
         targets["a"].zero_()
-        time.sleep(1)
+        time.sleep(1)  # in which a read that was not waited for would write
         print("written" if targets["a"].any() else "clean", flush=True)
     sys.stdin.readline()
 """
@@ -206,7 +206,7 @@ def test_interrupt(lane, cairn, programs, kind):
         begin_and_stop(cairn, program.pid)
         program.send_signal(signal.SIGINT)
         if kind == "into":
-            time.sleep(0.6)
+            time.sleep(0.6)  # the interrupt has come by then, and the reads stand still
             assert threads_that_read(program.pid) > 0
             cairn.go_on()
         assert line_of(program) == "interrupted\n"

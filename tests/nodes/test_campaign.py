@@ -75,7 +75,7 @@ class Node:
             self.errors[number] = self.errors.get(number, 0) + 1
             failed = True
             assert time.monotonic() < deadline and not self.job.has_failed, f"node {self.number}: {command}: {os.strerror(number)}"
-            time.sleep(0.05)
+            time.sleep(0.05)  # the daemon is down: before the next try
 
     def change(self, name, path, size, *more, which=0):
         change = self.job.causes.begin(path, size)
@@ -283,7 +283,7 @@ class Trouble:
         what = self.rng.choices(list(WEIGHTS), WEIGHTS.values())[0]
         node = self.choose_node(what)
         if not node.is_beset.acquire(blocking=False):
-            time.sleep(0.05)
+            time.sleep(0.05)  # before another one is chosen
             return
         try:
             self.place.say(f"{what} {node.number}")
@@ -465,7 +465,7 @@ def campaign(request, on_remote, directory, rng, sanitized):
                 place.say("the last one joined")
             for each in running:
                 each.result()
-            time.sleep(3)
+            time.sleep(3)  # the job goes on in peace, for more than a round
             job.end()
             end_nodes(job)
         finally:

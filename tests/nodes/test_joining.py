@@ -100,7 +100,7 @@ def test_a_daemon_that_dies_goes_on_with_the_stay(node):
     a = node().mount()
     for i in range(6):
         save(a, f"file{i}")
-        time.sleep(0.4 * i)
+        time.sleep(0.4 * i)  # it dies at other moments of a round each time
         a.kill9()
         a.mount()
     await_told(node.remote, 16, 6, 30)
@@ -195,7 +195,7 @@ def test_what_a_feed_names_outlives_the_grace(node):
     for i in range(8):
         save(a, f"more{i}")
         a.wait_remote(timeout="30s")
-        time.sleep(0.7)
+        time.sleep(0.7)  # heads at several rounds
     a.verb("gc", a.mnt)
     heads = sorted(int(name.split("/")[-1], 16) for name in node.remote.names(f"nodes/{16:016x}/heads") if not name.endswith("cairn"))
     lines = [feed for line in feeds.feeds_of(node.remote).values() for feed in line if feed.node == 16 and feed.head]

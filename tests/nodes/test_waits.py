@@ -24,4 +24,4 @@ def test_a_wait_that_falls_on_a_round_is_answered(node):
             for request in ({"verb": "drain"}, {"verb": "need", "ino": 1, "level": "nvme"}):
                 answer = a.ask(**request)
                 assert "seq" in answer, (request, answer)
-            time.sleep(0.02)
+            time.sleep(0.02)  # so that requests fall into each window, which is 0.1 s long

@@ -193,7 +193,7 @@ Test(merger, a_node_that_leaves_and_comes_again)
     assert_u64(head->cut, w.round);
 }
 
-/* A node that does nothing tells rounds alone: no head of that, for now. */
+/* A node that does nothing tells rounds alone: no head is made of them within the minute. */
 Test(merger, nothing_new)
 {
     struct seeded seeded = {6};
