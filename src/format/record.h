@@ -77,6 +77,12 @@ enum record_flags {
     /* DROP: chunks of the pack that are still referred to are fetched from the remote, which has
      * them */
     RECORD_EVICTED = 1 << 6,
+    /* Of a node's journal: taken from the union of what several nodes wrote, so it is told to
+     * nobody. VERSION stands there for a file of another node, whose content this store lacks. */
+    RECORD_TAKEN = 1 << 7,
+    /* In a feed: the inode that loses a name, or ends, is another node's (UNLINK, REAP: ino; RENAME:
+     * ino2), which keeps it until it takes that from the union */
+    RECORD_OTHERS = 1 << 8,
 };
 
 enum attr_mask {
