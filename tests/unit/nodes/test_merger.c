@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../await.h"
 #include "../expect.h"
+#include "../stopped_time.h"
 #include "world.h"
 
 #define LEASE_NS (60ll * 1000000000)
@@ -18,6 +19,12 @@ static void setup(void)
     merger = world_merger(&w, 1, LEASE_NS, GRACE_NS);
 }
 
+static void setup_stopped(void)
+{
+    time_stop();
+    setup();
+}
+
 static void teardown(void)
 {
     merger_free(merger);
@@ -25,7 +32,7 @@ static void teardown(void)
     world_close(&w);
 }
 
-TestSuite(merger, .init = setup, .fini = teardown);
+TestSuite(merger, .init = setup_stopped, .fini = teardown);
 
 static struct merger_status status_of(struct merger *m)
 {
@@ -172,7 +179,7 @@ Test(merger, a_node_that_leaves_and_comes_again)
     world_read_head(&w, world_newest_head(&w), head);
     assert_u64(head->writer_count, 2);
     assert_u64(head->writers[1].state, HEAD_WRITER_ENDED);
-    (void)usleep(2 * SHORT_NS / 1000);
+    time_pass(2 * SHORT_NS);
     world_turn(&w, merger);
     cr_assert(stay_of(merger, EPOCH(1)).has_left);
     cr_assert(stay_of(merger, EPOCH(0)).is_silent);
@@ -214,7 +221,7 @@ Test(merger, a_silent_node)
 {
     struct seeded seeded = {7};
     merger_free(merger);
-    merger = world_merger(&w, 1, 200 * 1000000, GRACE_NS);
+    merger = world_merger(&w, 1, SHORT_NS, GRACE_NS);
     world_join(&w, 0);
     world_join(&w, 1);
     next_round(&seeded, 20);
@@ -224,18 +231,18 @@ Test(merger, a_silent_node)
     world_tell(&w, 0, w.round);
     world_turn(&w, merger);
     cr_assert_not(stay_of(merger, EPOCH(1)).is_silent);
-    (void)usleep(400000);
+    time_pass(2 * SHORT_NS);
     next_round(&seeded, 20);
     world_tell(&w, 0, w.round);
     world_turn(&w, merger);
     cr_assert(stay_of(merger, EPOCH(1)).is_silent);
     cr_assert_not(stay_of(merger, EPOCH(0)).is_silent);
-    cr_assert_gt(stay_of(merger, EPOCH(1)).age_ns, 200 * 1000000);
+    cr_assert_gt(stay_of(merger, EPOCH(1)).age_ns, SHORT_NS);
     assert_str(stay_of(merger, EPOCH(1)).holder, "node 1");
     assert_u64(status_of(merger).held_back_by, EPOCH(1));
     assert_u64(world_newest_head(&w), 1);
     world_tell(&w, 1, w.round);
-    (void)usleep(50000);
+    time_pass(SHORT_NS / 4);
     world_turn(&w, merger);
     assert_u64(world_newest_head(&w), 2);
     cr_assert_not(stay_of(merger, EPOCH(1)).is_silent);
@@ -284,7 +291,7 @@ Test(merger, runs_are_merged)
     assert_i64(access(runs, F_OK), 0);
 }
 
-Test(merger, its_thread)
+Test(merger_thread, its_thread, .init = setup, .fini = teardown)
 {
     struct seeded seeded = {10};
     world_join(&w, 0);

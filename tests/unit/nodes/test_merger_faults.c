@@ -4,6 +4,7 @@
 #include "../expect.h"
 #include "../shell.h"
 #include "../spoil.h"
+#include "../stopped_time.h"
 #include "format/feed.h"
 #include "world.h"
 
@@ -19,6 +20,7 @@ static struct seeded seeded;
 static void setup(void)
 {
     world_open(&w);
+    time_stop();
     seeded.state = test_number("CAIRN_TESTS_SEED", 1);
     other = NULL;
     merger = world_merger(&w, 1, LEASE_NS, GRACE_NS);
@@ -80,11 +82,6 @@ static void expect_why(uint64_t epoch, const char *why)
     merger_status_done(&status);
 }
 
-static void sleep_ns(int64_t ns)
-{
-    (void)usleep((useconds_t)(ns / 1000));
-}
-
 static void expect_head(uint64_t number)
 {
     assert_u64(world_newest_head(&w), number);
@@ -102,7 +99,7 @@ Test(merger_faults, another_takes_over)
     cr_assert_not(status_of(other).is_merger);
     assert_u64(status_of(other).head, 2);
     assert_str(status_of(other).holder, "merger");
-    sleep_ns(2 * SHORT_NS);
+    time_pass(2 * SHORT_NS);
     pass(other);
     cr_assert(status_of(other).is_merger);
     expect_head(3);
@@ -113,7 +110,7 @@ Test(merger_faults, another_takes_over)
     expect_head(4);
     merger_free(other);
     other = NULL;
-    sleep_ns(SHORT_NS);
+    time_pass(SHORT_NS);
     pass(merger);
     cr_assert(status_of(merger).is_merger);
     expect_head(5);
@@ -145,7 +142,7 @@ Test(merger_faults, a_long_turn)
         next_round();
     begin_with(SHORT_NS, GRACE_NS);
     other = world_merger(&w, 2, SHORT_NS, GRACE_NS);
-    odd.slow_us = 100000;
+    odd.slow_ns = SHORT_NS / 10;
     odd.before_head = turn_other;
     odd.arg = other;
     world_turn(&w, merger);
@@ -217,6 +214,12 @@ Test(merger_faults, leftovers_in_its_directory)
 
 /* --- damage ----------------------------------------------------------------------------------- */
 
+static void spoil(const char *path, uint64_t offset)
+{
+    spoil_file(path, offset, 1, 1);
+    world_stamp(path);
+}
+
 static char *feed_path(unsigned node)
 {
     return world_path(&w, "feeds/%016llx-%016llx", (unsigned long long)w.round,
@@ -230,15 +233,15 @@ Test(merger_faults, a_damaged_feed)
     pass(merger);
     next_round();
     _cleanup_free_ char *path = feed_path(1);
-    spoil_file(path, 300, 1, 1);
-    sleep_ns(SHORT_NS / 4);
+    spoil(path, 300);
+    time_pass(SHORT_NS / 4);
     world_turn(&w, merger);
     expect_why(EPOCH(1), "it is damaged, or says what cannot be");
     expect_why(EPOCH(0), "");
     pass(merger);
     expect_head(1);
-    spoil_file(path, 300, 1, 1);
-    sleep_ns(2 * SHORT_NS);
+    spoil(path, 300);
+    time_pass(2 * SHORT_NS);
     world_turn(&w, merger);
     expect_head(2);
     assert_u64(status_of(merger).round, w.round);
@@ -327,7 +330,7 @@ Test(merger_faults, forged_feeds)
         w.nodes[1].forge = cases[i].forge;
         for (unsigned k = 0; k < 3; k++) {
             pass(merger);
-            sleep_ns(SHORT_NS / 4);
+            time_pass(SHORT_NS / 4);
         }
         expect_why(EPOCH(1), cases[i].why);
         expect_head(2);
@@ -341,17 +344,17 @@ Test(merger_faults, a_damaged_entry_of_a_writer)
     pass(merger);
     world_join(&w, 2);
     _cleanup_free_ char *path = world_path(&w, "writers/%016llx", (unsigned long long)EPOCH(2));
-    spoil_file(path, 40, 1, 1);
+    spoil(path, 40);
     pass(merger);
-    sleep_ns(SHORT_NS / 4);
+    time_pass(SHORT_NS / 4);
     pass(merger);
     expect_head(1);
     expect_why(EPOCH(2), "its entry in writers/ is damaged");
-    spoil_file(path, 40, 1, 1);
-    sleep_ns(SHORT_NS);
+    spoil(path, 40);
+    time_pass(SHORT_NS);
     pass(merger);
     expect_head(2);
-    sleep_ns(SHORT_NS / 4);
+    time_pass(SHORT_NS / 4);
     world_turn(&w, merger);
     expect_why(EPOCH(2), "");
 }
@@ -416,12 +419,12 @@ Test(merger_faults, a_damaged_head)
     pass(merger);
     shell("rm %s/lease/holder", w.path);
     _cleanup_free_ char *path = world_path(&w, "heads/%016llx", 2ull);
-    spoil_file(path, 120, 1, 1);
+    spoil(path, 120);
     other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
     next_round();
     assert_i64(merger_turn(other, world_now(&w)), -EBADMSG);
     expect_head(2);
-    spoil_file(path, 120, 1, 1);
+    spoil(path, 120);
     world_turn(&w, other);
     expect_head(3);
 }
@@ -518,7 +521,7 @@ Test(merger_faults, gc)
     begin_with(LEASE_NS, grace);
     world_turn(&w, merger);
     for (unsigned i = 0; i < 10; i++) {
-        sleep_ns(grace / 4);
+        time_pass(grace / 4);
         world_turn(&w, merger);
     }
     cr_assert(world_has(&w, "feeds/00000000000003e8-0000000000003039"));
@@ -542,20 +545,20 @@ Test(merger_faults, gc_of_a_merger_that_was_replaced)
     begin_with(LEASE_NS, grace);
     for (unsigned i = 0; i < 4; i++)
         pass(merger);
-    sleep_ns(grace / 4);
+    time_pass(grace / 4);
     world_turn(&w, merger);
     other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
     shell("rm %s/lease/holder", w.path);
     world_turn(&w, other);
     world_check(&w);
-    sleep_ns(3 * grace);
+    time_pass(3 * grace);
     odd.before_sync = go_on_with; /* between its look and its deleting */
     odd.arg = other;
     size_t heads = world_count(&w, "heads"), feeds = world_count(&w, "feeds");
     world_turn(&w, merger);
     assert_u64(world_count(&w, "heads"), heads + 1);
     assert_u64(world_count(&w, "feeds"), feeds + 2);
-    sleep_ns(grace / 4);
+    time_pass(grace / 4);
     world_turn(&w, merger); /* it goes on from there */
     assert_u64(status_of(merger).round, w.round);
 }
@@ -569,14 +572,14 @@ Test(merger_faults, a_merger_that_cannot)
     odd.fails_heads = true;
     assert_i64(merger_turn(merger, world_now(&w)), -EACCES);
     cr_assert(status_of(merger).is_merger);
-    sleep_ns(SHORT_NS);
+    time_pass(SHORT_NS);
     assert_i64(merger_turn(merger, world_now(&w)), -EACCES);
     cr_assert_not(status_of(merger).is_merger);
     cr_assert_not(world_has(&w, "lease/holder"));
     odd.fails_heads = false;
     world_turn(&w, merger);
     cr_assert_not(status_of(merger).is_merger);
-    sleep_ns(SHORT_NS);
+    time_pass(SHORT_NS);
     world_turn(&w, merger);
     expect_head(2);
 }

@@ -2,10 +2,14 @@
 #include "world.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "../expect.h"
+#include "../stopped_time.h"
+#include "base/clock.h"
 #include "base/io.h"
 #include "codec/hash.h"
 #include "commit/run_file.h"
@@ -13,12 +17,26 @@
 
 struct odd odd;
 
+void world_stamp(const char *path)
+{
+    int64_t ns = clock_realtime_ns();
+    struct timespec now = {.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
+    assert_i64(utimensat(AT_FDCWD, path, (struct timespec[]){now, now}, 0), 0, "%s", path);
+}
+
+static void stamp_object(const struct world *w, const char *object)
+{
+    _cleanup_free_ char *path = world_path(w, "%s", object);
+    world_stamp(path);
+}
+
 /* --- the mergers' tier ------------------------------------------------------------------------ */
 
 struct odd_tier {
     struct tier tier;
     struct tier_ops ops;
     struct tier *below;
+    const struct world *world;
 };
 
 static struct tier *below(struct tier *tier)
@@ -26,14 +44,22 @@ static struct tier *below(struct tier *tier)
     return container_of(tier, struct odd_tier, tier)->below;
 }
 
+/* The result of a put. */
+static int stamped(struct tier *tier, const char *object, int r)
+{
+    if (r == 0)
+        stamp_object(container_of(tier, struct odd_tier, tier)->world, object);
+    return r;
+}
+
 static int odd_put(struct tier *tier, const char *object, const void *buf, size_t len)
 {
-    return below(tier)->ops->put(below(tier), object, buf, len);
+    return stamped(tier, object, below(tier)->ops->put(below(tier), object, buf, len));
 }
 
 static int odd_put_from(struct tier *tier, const char *object, struct tier_source *source)
 {
-    return below(tier)->ops->put_from(below(tier), object, source);
+    return stamped(tier, object, below(tier)->ops->put_from(below(tier), object, source));
 }
 
 static int odd_put_new(struct tier *tier, const char *object, const void *buf, size_t len)
@@ -45,7 +71,7 @@ static int odd_put_new(struct tier *tier, const char *object, const void *buf, s
         before(odd.arg);
     if (is_head && odd.fails_heads)
         return -EACCES;
-    int r = below(tier)->ops->put_new(below(tier), object, buf, len);
+    int r = stamped(tier, object, below(tier)->ops->put_new(below(tier), object, buf, len));
     int lost = is_head ? odd.lost_answer : 0;
     odd.lost_answer = is_head ? 0 : odd.lost_answer;
     return lost ? lost : r;
@@ -55,7 +81,7 @@ static int odd_get_range(struct tier *tier, const char *object, uint64_t offset,
                          size_t len)
 {
     if (strncmp(object, "feeds/", 6) == 0)
-        (void)usleep(odd.slow_us);
+        time_pass(odd.slow_ns);
     return below(tier)->ops->get_range(below(tier), object, offset, buf, len);
 }
 
@@ -99,12 +125,12 @@ static int odd_sync(struct tier *tier)
 
 static int odd_now(struct tier *tier, int64_t *ret_ns)
 {
-    int r = below(tier)->ops->now(below(tier), ret_ns);
-    *ret_ns += odd.ahead;
-    return r;
+    (void)tier;
+    *ret_ns = clock_realtime_ns() + odd.ahead;
+    return 0;
 }
 
-static struct odd_tier *odd_new(struct tier *under)
+static struct odd_tier *odd_new(const struct world *w)
 {
     struct odd_tier *odd_tier = xcalloc(1, sizeof *odd_tier);
     odd_tier->ops = (struct tier_ops){.name = "odd",
@@ -118,7 +144,8 @@ static struct odd_tier *odd_new(struct tier *under)
                                       .sync = odd_sync,
                                       .now = odd_now};
     odd_tier->tier.ops = &odd_tier->ops;
-    odd_tier->below = under;
+    odd_tier->below = w->tier;
+    odd_tier->world = w;
     return odd_tier;
 }
 
@@ -201,6 +228,7 @@ static void put_new(struct world *w, const char *object, const void *bytes, size
     uint8_t *aligned = aligned_alloc(4096, align_up(len, 4096));
     memcpy(aligned, bytes, len);
     assert_i64(w->tier->ops->put_new(w->tier, object, aligned, len), 0, "%s", object);
+    stamp_object(w, object);
     free(aligned);
 }
 
@@ -356,7 +384,7 @@ struct merger *world_merger(struct world *w, unsigned store, int64_t lease_ns, i
     memset(sb.store, (int)store, sizeof sb.store);
     if (!w->remote.tier)
         w->remote = (struct remote_options){
-            .name = "dir:/world", .tier = &odd_new(w->tier)->tier, .holder = "merger"};
+            .name = "dir:/world", .tier = &odd_new(w)->tier, .holder = "merger"};
     w->remote.lease_ns = lease_ns;
     w->remote.gc_grace_ns = grace_ns;
     return merger_new(&(struct merger_options){.path = path,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A prefix in a directory, with nodes that write it by feeds alone, at rounds that a test makes
- * pass, and mergers. */
+ * pass, and mergers. The medium's clock is that of the test (stopped_time.h). */
 #pragma once
 
 #include "format/feed.h"
@@ -56,7 +56,7 @@ struct odd {
     void (*before_sync)(void *arg); /* the same, before the next sync() */
     void *arg;
     const char *hidden; /* lists lack this object */
-    unsigned slow_us;   /* each read of a feed takes so much longer */
+    int64_t slow_ns;    /* each read of a feed takes so much longer */
 };
 extern struct odd odd;
 
@@ -87,6 +87,8 @@ void world_read_head(const struct world *w, uint64_t number, struct head *ret);
 void world_check(struct world *w);
 /* The same where a feed is lost that a row names. */
 void world_check_but_totals(struct world *w);
+/* The file was written now. */
+void world_stamp(const char *path);
 /* Of an object; to be freed. */
 char *world_path(const struct world *w, const char *format, ...) CAIRN_PRINTF(2, 3);
 bool world_has(const struct world *w, const char *object);
