@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "../expect.h"
+#include "../stopped_time.h"
 #include "objects.h"
 #include "overlay/ns.h"
 #include "stage/stage.h"
@@ -357,6 +358,7 @@ struct raced {
 
 struct round_racer {
     pthread_t thread;
+    unsigned rounds; /* in which an operation of it ended */
     unsigned number;
     struct raced *ops;
     size_t count;
@@ -366,7 +368,7 @@ static void *race_rounds(void *arg)
 {
     struct round_racer *racer = arg;
     int64_t until = clock_realtime_ns() + RACE_NS;
-    while (clock_realtime_ns() < until && racer->count < RACED_MAX) {
+    while ((clock_realtime_ns() < until || racer->rounds < 8) && racer->count < RACED_MAX) {
         struct record rec = {.type = REC_SETATTR,
                              .ino = ROOT_INO,
                              .mask = ATTR_UID,
@@ -379,7 +381,8 @@ static void *race_rounds(void *arg)
         assert_i64(r, 0);
         op->ended = clock_realtime_ns();
         op->seq = rec.seq;
-        racer->count++;
+        if (racer->count++ == 0 || op->ended / ROUND_NS != op[-1].ended / ROUND_NS)
+            racer->rounds++;
         (void)usleep(300);
     }
     return NULL;
@@ -428,11 +431,10 @@ Test(commit_history, operations_stay_clear_of_rounds)
     cr_assert_geq(seen, 5u);
 }
 
-static void await_round_after(int64_t ns)
+static void pass_round_after(int64_t ns)
 {
     int64_t until = (ns / ROUND_NS + 1) * ROUND_NS + 2 * CLOCK_ERROR_NS;
-    while (clock_realtime_ns() < until)
-        (void)usleep(1000);
+    time_pass(until - clock_realtime_ns());
 }
 
 static int count_seals(uint64_t up_to)
@@ -450,13 +452,14 @@ static int count_seals(uint64_t up_to)
 Test(commit_history, a_seal_that_waits_is_told_with_the_round)
 {
     struct rounds_span span = {0};
+    time_stop();
     history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
-    await_round_after(clock_realtime_ns());
+    pass_round_after(clock_realtime_ns());
     make_file(5);
     write_file(5);
     int64_t closed = clock_realtime_ns();
     assert_i64(history_seal_later(o.history, 5), 0);
-    await_round_after(closed);
+    pass_round_after(closed);
     struct record rec = {
         .type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_UID, .attrs = {.uid = 1}};
     assert_i64(history_commit(o.history, &rec), 0);
@@ -481,15 +484,16 @@ Test(commit_history, no_round_is_told_before_what_a_recovery_left)
     make_file(5);
     write_file(5);
     uint64_t before = history_newest(o.history);
+    time_stop();
     history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
     history_seal_rest_later(o.history);
     int64_t began = clock_realtime_ns();
-    await_round_after(began);
+    pass_round_after(began);
     cr_assert(!is_told(before, began));
     while (history_seal_rest(o.history) == -EAGAIN)
         (void)usleep(1000);
     int64_t sealed = clock_realtime_ns();
-    await_round_after(sealed);
+    pass_round_after(sealed);
     cr_assert(is_told(history_newest(o.history), sealed));
     assert_i64(count_seals(history_newest(o.history)), 1);
 }
@@ -499,13 +503,14 @@ Test(commit_history, a_cut_ends_at_a_round)
 {
     struct stage_sealed *sealed;
     size_t count;
+    time_stop();
     history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
-    await_round_after(clock_realtime_ns());
+    pass_round_after(clock_realtime_ns());
     make_file(5);
     write_file(5);
     seal(5);
     uint64_t first = history_newest(o.history);
-    await_round_after(clock_realtime_ns());
+    pass_round_after(clock_realtime_ns());
     make_file(6);
     write_file(6);
     seal(6);

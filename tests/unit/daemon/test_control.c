@@ -10,6 +10,7 @@
 
 #include "../../remove_tree.h"
 #include "../expect.h"
+#include "../stopped_time.h"
 #include "base/clock.h"
 #include "base/pool.h"
 #include "daemon/control.h"
@@ -18,12 +19,13 @@ static char base[] = "/tmp/cairn-control-XXXXXX";
 static char *store;
 static struct control *control;
 static atomic_int handled;
+static atomic_bool slow_may_end;
 
 static cJSON *echo(const cJSON *request, void *arg)
 {
     atomic_fetch_add((atomic_int *)arg, 1);
-    if (cJSON_HasObjectItem(request, "slow"))
-        (void)usleep(300000);
+    while (cJSON_HasObjectItem(request, "slow") && !atomic_load(&slow_may_end))
+        (void)usleep(1000);
     cJSON *reply = cJSON_Duplicate(request, true);
     if (cJSON_HasObjectItem(request, "large")) {
         _cleanup_free_ char *text = xmalloc(MIB + 1);
@@ -110,7 +112,7 @@ Test(control, answers)
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "large", true);
-    assert_i64(control_request(store, request, 5000, &reply), 0);
+    assert_i64(control_request(store, request, 60000, &reply), 0);
     assert_u64(strlen(cJSON_GetStringValue(cJSON_GetObjectItem(reply, "text"))), MIB);
     cJSON_Delete(request);
     cJSON_Delete(reply);
@@ -181,7 +183,7 @@ Test(control, slow_clients_do_not_hang_it)
     }
     int64_t began = clock_monotonic_ns();
     expect_alive();
-    cr_assert_lt(clock_monotonic_ns() - began, 10000000000);
+    cr_assert_lt(clock_monotonic_ns() - began, 60000000000);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         (void)close(fds[i]);
 }
@@ -193,7 +195,7 @@ Test(control, stops_with_clients_connected)
     int64_t began = clock_monotonic_ns();
     control_stop(control);
     control = NULL;
-    cr_assert_lt(clock_monotonic_ns() - began, 1000000000);
+    cr_assert_lt(clock_monotonic_ns() - began, 1900000000, "a silent client has 2 s");
     cJSON *request = cJSON_CreateObject();
     cJSON *reply = NULL;
     assert_i64(control_request(store, request, 1000, &reply), -ENOENT);
@@ -225,6 +227,7 @@ Test(control, client_gives_up)
     cJSON *reply = NULL;
     (void)cJSON_AddBoolToObject(request, "slow", true);
     assert_i64(control_request(store, request, 50, &reply), -ETIMEDOUT);
+    atomic_store(&slow_may_end, true);
     cJSON_Delete(request);
 }
 
@@ -240,7 +243,7 @@ Test(control, foreign_users_are_refused)
     if (child == 0) {
         cJSON *request = cJSON_CreateObject();
         cJSON *reply = NULL;
-        if (setuid(65534) < 0 || control_request(store, request, 5000, &reply) < 0)
+        if (setuid(65534) < 0 || control_request(store, request, 60000, &reply) < 0)
             _exit(1);
         _exit(cJSON_GetObjectItem(reply, "errno")->valueint == EPERM ? 0 : 2);
     }
@@ -264,7 +267,7 @@ Test(control, nobody_listens)
     assert_i64(control_request(base, request, 1000, &reply), -ECONNREFUSED);
     struct control *second = NULL;
     assert_i64(control_start(base, echo, &handled, &second), 0);
-    assert_i64(control_request(base, request, 1000, &reply), 0);
+    assert_i64(control_request(base, request, 60000, &reply), 0);
     control_stop(second);
     cJSON_Delete(reply);
     cJSON_Delete(request);
@@ -280,17 +283,16 @@ Test(names, are_valid_json)
     cJSON_Delete(object);
 }
 
-/* Silent clients cost an honest one nothing, however many they are. */
+/* Silent clients cost an honest one nothing, however many they are: without time, they stay. */
 Test(control, silent_clients_are_not_waited_for)
 {
     int fds[300];
+    time_stop();
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
         fds[i] = connect_raw();
         (void)send(fds[i], "{", i % 2, MSG_NOSIGNAL);
     }
-    int64_t began = clock_monotonic_ns();
     expect_alive();
-    cr_assert_lt(clock_monotonic_ns() - began, 1500000000);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         (void)close(fds[i]);
 }

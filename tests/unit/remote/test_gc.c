@@ -263,5 +263,5 @@ Test(remote_gc, one_job_at_a_time_and_cancelled_at_the_end)
     expect_i64(store_job_start(fixture.store, &slow, &number), -EBUSY);
     int64_t began = clock_monotonic_ns();
     fixture_close(&fixture);
-    cr_expect_lt(clock_monotonic_ns() - began, 10000000000ll);
+    cr_expect_lt(clock_monotonic_ns() - began, 100000000000ll);
 }

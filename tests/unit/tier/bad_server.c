@@ -16,7 +16,7 @@
 #define HEAD_MAX 4096u
 
 struct shared {
-    atomic_uint count;
+    atomic_uint count, closed;
     char heads[REQUESTS_MAX][HEAD_MAX];
 };
 
@@ -82,8 +82,10 @@ static void serve(int fd, const struct bad_step *steps, size_t count)
     struct linger at_once = {.l_onoff = 1};
     if (step->then == BAD_RESET)
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-    if (step->then != BAD_HOLD)
+    if (step->then != BAD_HOLD) {
         (void)close(fd);
+        atomic_fetch_add(&shared->closed, 1);
+    }
 }
 
 const char *bad_open(const struct bad_step *steps, size_t count)
@@ -124,6 +126,11 @@ void bad_close(void)
 unsigned bad_count(void)
 {
     return atomic_load(&shared->count);
+}
+
+unsigned bad_closed(void)
+{
+    return atomic_load(&shared->closed);
 }
 
 const char *bad_request(unsigned i)

@@ -29,6 +29,8 @@ void bad_close(void);
 
 /* Requests so far. */
 unsigned bad_count(void);
+/* Connections that were closed so far. */
+unsigned bad_closed(void);
 
 /* The head of a request, 0 is the first. */
 const char *bad_request(unsigned i);

@@ -19,8 +19,8 @@ void bad_begin(void)
     bad_options = (struct s3_options){.bucket = "bucket",
                                       .prefix = "pre",
                                       .region = "us-east-1",
-                                      .patience_ns = 4000000000,
-                                      .stall_ns = 300000000};
+                                      .patience_ns = 60000000000,
+                                      .stall_ns = 60000000000};
 }
 
 void bad_tier(const char *endpoint)

@@ -96,13 +96,13 @@ Test(dir, readers_write_nothing)
     assert_i64(reader->ops->remove(reader, "packs/1"), -EROFS);
     assert_i64(reader->ops->get_range(reader, "packs/1", 0, buf, 10), 0);
     assert_i64(reader->ops->now(reader, &now), 0);
-    cr_assert_lt(llabs(now - clock_realtime_ns()), 1000000000);
+    cr_assert_lt(llabs(now - clock_realtime_ns()), 60000000000);
     cr_assert_not(is_there(".clock"));
     make_file("packs/9", -3600);
     unsigned count = 0;
     assert_i64(reader->ops->list(reader, "packs", NULL, count_one, &count), 0);
     assert_i64(reader->ops->now(reader, &now), 0);
-    cr_assert_gt(now, clock_realtime_ns() + 3500000000000,
+    cr_assert_gt(now, clock_realtime_ns() + 3000000000000,
                  "it is not earlier than what was written");
     reader->ops->close(reader);
 }
@@ -194,7 +194,7 @@ Test(dir, what_stays_unreadable_is_damage)
     struct tier *reader = open_readonly(); /* sees what is mounted */
     int64_t began = clock_monotonic_ns();
     expect_i64(reader->ops->get_range(reader, "packs/1", 0, buf, sizeof buf), -EUCLEAN);
-    cr_expect_lt(clock_monotonic_ns() - began, 10000000000, "patience is 60 s");
+    cr_expect_lt(clock_monotonic_ns() - began, 50000000000, "patience is 60 s");
     reader->ops->last_error(reader, error, sizeof error);
     cr_expect_not_null(strstr(error, "Input/output error"));
     expect_i64(reader->ops->get_range(reader, "packs/2", 0, buf, sizeof buf), 0);
@@ -279,7 +279,7 @@ Test(dir, a_fifo_in_the_place_of_an_object_holds_nobody)
     (void)unlink(clock);
     assert_i64(mkfifo(path, 0600), 0);
     assert_i64(mkfifo(clock, 0600), 0);
-    tier->patience_ns = 2000000000;
+    tier->patience_ns = 60000000000;
     expect_i64(tier->ops->get_range(tier, "packs/fifo", 0, &byte, 1), -ENOENT);
     expect_i64(tier->ops->now(tier, &now), -ENXIO);
 }

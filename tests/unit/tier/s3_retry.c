@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "../await.h"
 #include "../expect.h"
 #include "bad_tier.h"
 #include "base/clock.h"
 #include "base/pool.h"
 #include "tier/retry.h"
+
+#define STALL_NS 300000000ll /* where a test waits for its end */
 
 TestSuite(s3_retry, .init = bad_begin, .fini = bad_end, .timeout = 600);
 
@@ -30,7 +33,6 @@ Test(s3_retry, faults_that_pass)
 
 Test(s3_retry, each_that_is_worth_it)
 {
-    bad_options.patience_ns = 20000000000;
     BAD_TIER({EMPTY("429")}, {EMPTY("502")}, {EMPTY("504")}, {EMPTY("408")},
              {ERROR("400", "RequestTimeout")}, {ERROR("409", "ConditionalRequestConflict")},
              {STORED});
@@ -67,12 +69,12 @@ Test(s3_retry, none_that_is_not)
 
 Test(s3_retry, patience_ends)
 {
-    bad_options.patience_ns = 700000000;
+    bad_options.patience_ns = 2000000000;
     BAD_TIER({EMPTY("503")});
     int64_t begin = clock_monotonic_ns();
     assert_i64(try_put(), -EBUSY);
-    cr_assert_lt(clock_monotonic_ns() - begin, 1500000000);
-    cr_assert_gt(bad_count(), 2);
+    cr_assert_lt(clock_monotonic_ns() - begin, 30000000000);
+    cr_assert_gt(bad_count(), 1);
     cr_assert(tier_error_is_transient(-EBUSY));
     struct tier_traffic t;
     tier->ops->traffic(tier, &t);
@@ -93,7 +95,7 @@ Test(s3_retry, told_to_wait_longer_than_patience)
     BAD_TIER({WITH_BODY("503", "Retry-After: 3600\r\nContent-Length: 0\r\n", "")}, {STORED});
     int64_t begin = clock_monotonic_ns();
     EXPECT(try_put(), -EBUSY, 1);
-    cr_assert_lt(clock_monotonic_ns() - begin, 1000000000);
+    cr_assert_lt(clock_monotonic_ns() - begin, 30000000000, "patience is 60 s");
 }
 
 Test(s3_retry, resets)
@@ -108,7 +110,7 @@ Test(s3_retry, bodies_that_end_early)
     BAD_TIER({SHORT}, {SHORT, BAD_RESET}, {TEN});
     EXPECT(try_get(), 0, 3);
     bad_end();
-    bad_options.patience_ns = 500000000;
+    bad_options.patience_ns = 2000000000;
     BAD_TIER({SHORT});
     assert_i64(try_get(), -ECONNRESET);
     cr_assert_gt(bad_count(), 1);
@@ -121,16 +123,25 @@ Test(s3_retry, an_error_in_a_success)
     EXPECT(try_put(), 0, 2);
 }
 
+/* On a slow machine the good answer, too, may come too late. */
+static void expect_success_after(int r, unsigned requests)
+{
+    assert_i64(r, 0);
+    cr_assert_geq(bad_count(), requests);
+}
+
 Test(s3_retry, silence)
 {
+    bad_options.stall_ns = STALL_NS;
     BAD_TIER({NULL, BAD_HOLD}, {"HTTP/1.1 200 OK\r\nETag", BAD_HOLD}, {STORED});
     int64_t begin = clock_monotonic_ns();
-    EXPECT(try_put(), 0, 3);
-    cr_assert_geq(clock_monotonic_ns() - begin, 600000000);
+    expect_success_after(try_put(), 3);
+    cr_assert_geq(clock_monotonic_ns() - begin, 2 * STALL_NS);
 }
 
 Test(s3_retry, silence_for_ever)
 {
+    bad_options.stall_ns = STALL_NS;
     bad_options.patience_ns = 500000000;
     BAD_TIER({NULL, BAD_HOLD});
     assert_i64(try_put(), -ETIMEDOUT);
@@ -146,10 +157,11 @@ Test(s3_retry, trickle)
 {
     static const struct bad_step slow[] = {
         {TEN, BAD_TRICKLE}, {TEN, BAD_TRICKLE}, {STORED, BAD_TRICKLE}, {TEN}};
+    bad_options.stall_ns = STALL_NS;
     bad_tier(bad_open(slow, ARRAY_LEN(slow)));
     int64_t begin = clock_monotonic_ns();
-    EXPECT(try_get(), 0, 4);
-    cr_assert_geq(clock_monotonic_ns() - begin, 900000000);
+    expect_success_after(try_get(), 4);
+    cr_assert_geq(clock_monotonic_ns() - begin, 3 * STALL_NS);
     bad_end();
     bad_options.patience_ns = 500000000;
     BAD_TIER({STORED, BAD_TRICKLE});
@@ -165,28 +177,30 @@ Test(s3_retry, credentials_that_trickle)
 {
     static const char good[] =
         WITH_BODY("200", "", "{\"AccessKeyId\":\"AKweb\",\"SecretAccessKey\":\"not-a-secret\"}");
-    _cleanup_free_ char *slow = xasprintf("%s%*s", good, 2000, "");
+    _cleanup_free_ char *slow = xasprintf("%s%*s", good, 20000, "");
     const struct bad_step steps[] = {{slow, BAD_TRICKLE}, {good}, {STORED}};
     assert_i64(unsetenv("AWS_ACCESS_KEY_ID"), 0);
     assert_i64(unsetenv("AWS_SECRET_ACCESS_KEY"), 0);
     const char *url = bad_open(steps, ARRAY_LEN(steps));
     assert_i64(setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1), 0);
+    bad_options.stall_ns = 1000000000;
     bad_tier(url);
     int64_t begin = clock_monotonic_ns();
     EXPECT(try_put(), 0, 3);
-    cr_assert_lt(clock_monotonic_ns() - begin, 3000000000);
+    cr_assert_lt(clock_monotonic_ns() - begin, 30000000000, "all of it takes 80 s");
     cr_assert(bad_request_has(2, "Credential=AKweb/"));
 }
 
 /* The server takes the connection, and never answers the handshake. */
 Test(s3_retry, a_handshake_that_does_not_end)
 {
+    bad_options.stall_ns = STALL_NS;
     bad_options.patience_ns = 700000000;
     _cleanup_free_ char *endpoint = xasprintf("https%s", BAD_OPEN({STORED}) + strlen("http"));
     bad_tier(endpoint);
     int64_t begin = clock_monotonic_ns();
     assert_i64(try_put(), -ETIMEDOUT);
-    cr_assert_lt(clock_monotonic_ns() - begin, 3000000000);
+    cr_assert_lt(clock_monotonic_ns() - begin, 30000000000);
     assert_u64(bad_count(), 0);
 }
 
@@ -226,7 +240,7 @@ Test(s3_retry, a_kept_connection_that_is_gone)
 {
     BAD_TIER({"HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\n\r\n"});
     EXPECT(try_put(), 0, 1);
-    (void)usleep(100000);
+    AWAIT(bad_closed() == 1, "the server keeps it");
     EXPECT(try_put(), 0, 2);
     struct tier_traffic t;
     tier->ops->traffic(tier, &t);
@@ -256,13 +270,13 @@ static void *interrupt_soon(void *arg)
 static void interrupted_within(const struct bad_step step)
 {
     pthread_t thread;
-    bad_options.stall_ns = 20000000000;
-    bad_options.patience_ns = 20000000000;
+    bad_options.stall_ns = 200000000000;
+    bad_options.patience_ns = 200000000000;
     bad_tier(bad_open(&step, 1));
     assert_i64(thread_start(&thread, "test", interrupt_soon, NULL), 0);
     int64_t begin = clock_monotonic_ns();
     assert_i64(try_put(), -ECANCELED);
-    cr_assert_lt(clock_monotonic_ns() - begin, 1000000000);
+    cr_assert_lt(clock_monotonic_ns() - begin, 30000000000);
     assert_i64(pthread_join(thread, NULL), 0);
     bad_end();
 }
@@ -271,7 +285,7 @@ Test(s3_retry, interrupted_while_it_waits)
 {
     interrupted_within((struct bad_step){NULL, BAD_HOLD});
     interrupted_within((struct bad_step){
-        WITH_BODY("503", "Retry-After: 10\r\nContent-Length: 0\r\n", ""), BAD_CLOSE});
+        WITH_BODY("503", "Retry-After: 100\r\nContent-Length: 0\r\n", ""), BAD_CLOSE});
 }
 
 /* --- the budget ------------------------------------------------------------------------------- */
@@ -281,9 +295,9 @@ static atomic_uint granted;
 
 static void try_often(void *arg)
 {
-    (void)arg;
+    const unsigned *wanted = arg;
     int64_t end = clock_monotonic_ns() + 1500000000;
-    while (clock_monotonic_ns() < end) {
+    while (clock_monotonic_ns() < end || atomic_load(&granted) < *wanted) {
         struct retry retry;
         retry_begin(&retry, &gate, 300000000);
         if (retry_wait(&retry, 0) == 0)
@@ -291,25 +305,35 @@ static void try_often(void *arg)
     }
 }
 
+/* The budget grows by a retry a second. */
+static unsigned seconds_since(int64_t begin)
+{
+    return (unsigned)((clock_monotonic_ns() - begin) / SECOND_NS);
+}
+
 Test(s3_retry, no_storm)
 {
     struct pool *pool;
+    unsigned wanted = RETRY_TOKENS;
+    int64_t begin = clock_monotonic_ns();
     retry_gate_init(&gate);
     for (unsigned i = 0; i < 3 * RETRY_SHARE; i++)
         retry_gate_success(&gate); /* the budget is full already */
     assert_i64(pool_new("test", 32, 32, NULL, NULL, &pool), 0);
     for (unsigned i = 0; i < 32; i++)
-        pool_submit(pool, try_often, NULL);
+        pool_submit(pool, try_often, &wanted);
     pool_drain(pool);
     unsigned before = atomic_load(&granted);
-    cr_assert_geq(before, RETRY_TOKENS);
-    cr_assert_leq(before, RETRY_TOKENS + 3);
+    cr_assert_geq(before, wanted);
+    cr_assert_leq(before, wanted + seconds_since(begin) + 1);
+    wanted = before + 10;
+    begin = clock_monotonic_ns();
     for (unsigned i = 0; i < 10 * RETRY_SHARE; i++)
         retry_gate_success(&gate);
     for (unsigned i = 0; i < 32; i++)
-        pool_submit(pool, try_often, NULL);
+        pool_submit(pool, try_often, &wanted);
     pool_free(pool);
-    cr_assert_geq(atomic_load(&granted) - before, 10);
-    cr_assert_leq(atomic_load(&granted) - before, 10 + 4);
+    cr_assert_geq(atomic_load(&granted), wanted);
+    cr_assert_leq(atomic_load(&granted), wanted + seconds_since(begin) + 2);
     retry_gate_done(&gate);
 }

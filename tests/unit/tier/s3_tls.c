@@ -57,7 +57,6 @@ static void begin(void)
     certificate = xasprintf("%s/certificate", directory);
     key = xasprintf("%s/key", directory);
     make_certificate();
-    bad_options.stall_ns = 5000000000;
 }
 
 static void end(void)

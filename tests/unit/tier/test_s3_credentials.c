@@ -134,11 +134,11 @@ Test(s3_credentials, process_that_writes_without_end, .timeout = 30)
 /* It leaves a process behind that keeps its output open. */
 Test(s3_credentials, process_that_leaves_another_behind_is_not_waited_for)
 {
-    write_script("sleep 20 &\necho '{\"Version\": 1, \"AccessKeyId\": \"AKp\", "
+    write_script("sleep 100 &\necho '{\"Version\": 1, \"AccessKeyId\": \"AKp\", "
                  "\"SecretAccessKey\": \"SKp\"}'");
     int64_t start = clock_monotonic_ns();
     expect("p", "AKp", "SKp", NULL);
-    cr_assert_lt(clock_monotonic_ns() - start, 5000000000);
+    cr_assert_lt(clock_monotonic_ns() - start, 60000000000);
 }
 
 Test(s3_credentials, process_does_not_inherit_ignored_or_masked_signals)
@@ -331,7 +331,7 @@ Test(s3_credentials, metadata_without_a_role_or_with_a_bad_one)
 static void serve_slowly(const struct web_request *request, struct web_answer *answer)
 {
     (void)request;
-    answer->delay_ms = 3000;
+    answer->delay_ms = 100000;
 }
 
 Test(s3_credentials, metadata_are_not_waited_for_long)
@@ -341,5 +341,5 @@ Test(s3_credentials, metadata_are_not_waited_for_long)
     unsetenv("AWS_EC2_METADATA_DISABLED");
     int64_t start = clock_monotonic_ns();
     lookup_expect_error(NULL, -ENOKEY, "instance metadata: no answer");
-    cr_assert_lt(clock_monotonic_ns() - start, 2900000000);
+    cr_assert_lt(clock_monotonic_ns() - start, 60000000000);
 }

@@ -74,8 +74,8 @@ static void serve(int fd)
         struct web_answer answer = {.status = 200};
         request->number = atomic_fetch_add(&count, 1) + 1;
         answer_fn(request, &answer);
-        struct timespec delay = {answer.delay_ms / 1000, answer.delay_ms % 1000 * 1000000l};
-        (void)nanosleep(&delay, NULL);
+        for (unsigned ms = 0; ms < answer.delay_ms && !atomic_load(&stopping); ms += 10)
+            (void)usleep(10000);
         _cleanup_free_ char *text = xasprintf(
             "HTTP/1.1 %d Whatever\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s",
             answer.status, answer.body ? strlen(answer.body) : 0, answer.body ? answer.body : "");
