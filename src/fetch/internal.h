@@ -4,7 +4,8 @@
  *
  *   plan.c                       one read, from the request to the answer: the table of its states
  *   plan_resolve.c, plan_fill.c  what a range consists of, and how that comes into a buffer: plan.h
- *   read.c                       the cache of decoded chunks, and what files consist of
+ *   decoded.c                    chunks that are decoded once for all who want them: decoded.h
+ *   read.c                       life, and what files consist of
  *   pull.c, prefetch.c, warm.c   what is brought from the remote: pull.h
  *   promote.c                    what was fetched goes to NVMe
  *   evict.c                      packs that leave NVMe because the remote has what they hold
@@ -12,6 +13,7 @@
 #pragma once
 
 #include "commit/shared.h"
+#include "fetch/decoded.h"
 #include "fetch/fetch.h"
 #include "fetch/life.h"
 
@@ -41,7 +43,6 @@ struct evict {
 
 /* --- all of it (read.c) ----------------------------------------------------------------------- */
 
-#define CHUNK_CACHE_ENTRIES 24u
 #define READ_THREADS_MIN 4u
 #define READ_THREADS_MAX 16u
 
@@ -54,33 +55,15 @@ static inline unsigned read_threads_by_cores(long cores)
                                           : (unsigned)(cores / 2);
 }
 
-struct cached_chunk {
-    struct chunk_name name;
-    uint32_t len; /* 0: empty */
-    uint64_t used;
-    uint8_t *bytes; /* CHUNK_SIZE_MAX */
-};
-
 struct fetch {
     struct pool *readers; /* reads that need NVMe */
     unsigned read_threads;
     struct pull *pull; /* NULL: no remote, or it is not started yet */
-    struct {
-        struct cairn_mutex lock;
-        struct cached_chunk entries[CHUNK_CACHE_ENTRIES];
-        uint64_t clock;
-    } cache; /* decoded chunks */
+    struct decoded_set decoded;
     struct evict evict;
     _Atomic int64_t promoted_at;      /* when the last chunk was promoted; monotonic ns */
     _Atomic unsigned promote_flushes; /* that are under way */
 };
-
-/* Part of a chunk that was decoded lately. False: it is not there. *ret: -EUCLEAN: the chunk is
- * shorter. */
-bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset,
-                      void *buf, size_t length, int *ret);
-void chunk_cache_put(struct store *store, const struct chunk_name *name, const void *bytes,
-                     uint32_t len);
 
 static inline struct pull *pull_of(struct store *store)
 {

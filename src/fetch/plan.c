@@ -21,15 +21,20 @@
  *                                      come or failed                           fetched the chunk
  *   FILL     NVMe                      copies what is in memory,       ANSWER
  *                                      finds a place for each other    FILL     one is in the
- *                                      chunk, reads it from NVMe                remote
+ *                                      chunk, decodes it from NVMe,             remote; or in the
+ *                                      once for all plans that want it          thread that decodes
+ *                                      now                                      one, without a
+ *                                                                               thread until then
  *                                                                      RESOLVE  more parts than a
  *                                                                               plan has, or a
  *                                                                               chunk is gone
- *            the remote                the same, and from the remote   ANSWER, RESOLVE
+ *            the remote                the same, for itself alone, and ANSWER, RESOLVE
+ *                                      from the remote
  *   ANSWER                             calls the reply function, once
  *
  * plan_step() goes from state to state, by plan_resolve(), plan_lend() and plan_fill(); a chunk
- * ends WAIT by plan_on_arrival(). plan_queue() changes the thread, plan_answer() answers.
+ * ends WAIT by plan_on_arrival(), and a thread that decoded goes on with those that waited for it
+ * (plan->woken). plan_queue() changes the thread, plan_answer() answers.
  *
  * What holds:
  *
@@ -38,7 +43,8 @@
  *   2. No answer has a byte of a chunk that was not verified against its name.
  *   3. A plan that waits, in a queue or with a chunk, pins no memory of the stage: a remote that
  *      hangs must not take the room of writers. So a range that is partly in memory is resolved by
- *      the thread that copies it.
+ *      the thread that copies it. Nor does a plan that waits for the remote hold the place of a
+ *      decoded chunk.
  *   4. A plan moves from NVMe's threads to the remote's, and not back. A range that lies on NVMe
  *      never waits for the remote.
  *   5. PLAN_TRIES bounds how often a plan resolves. Then the missing chunk is damage, and the cause
@@ -255,9 +261,7 @@ static enum plan_result plan_step(struct plan *plan)
             return PLAN_MUST_MOVE;
         if (plan->state == PLAN_RESOLVE)
             plan_resolve(plan);
-        else if (plan->state == PLAN_FILL)
-            plan_fill(plan);
-        else if (!plan_lend(plan))
+        else if (!(plan->state == PLAN_FILL ? plan_fill(plan) : plan_lend(plan)))
             return PLAN_IS_AWAY;
     }
     return PLAN_IS_ANSWERED;
@@ -265,6 +269,7 @@ static enum plan_result plan_step(struct plan *plan)
 
 static void plan_done(struct plan *plan)
 {
+    plan_unpin(plan);
     vector_free(&plan->bytes);
     free(plan);
 }
@@ -296,15 +301,26 @@ static void plan_proceed(struct plan *plan, enum plan_wait may)
         plan_queue(plan);
 }
 
-static void plan_on_nvme(void *plan)
+/* Goes on with the plan, and then with those that waited for what it decoded. */
+static void plan_on_nvme(void *arg)
 {
-    cause_clear();
-    plan_proceed(plan, WAIT_NVME);
+    struct plan_list woken = STAILQ_HEAD_INITIALIZER(woken);
+    struct plan *plan = arg;
+    while (plan) {
+        cause_clear();
+        plan->woken = &woken;
+        plan_proceed(plan, WAIT_NVME);
+        plan = STAILQ_FIRST(&woken);
+        if (plan)
+            STAILQ_REMOVE_HEAD(&woken, link);
+    }
 }
 
-static void plan_on_remote(void *plan)
+static void plan_on_remote(void *arg)
 {
+    struct plan *plan = arg;
     cause_clear();
+    plan->woken = NULL;
     plan_proceed(plan, WAIT_REMOTE);
 }
 

@@ -35,9 +35,11 @@ struct plan_part {
     int local_error; /* KIND_REMOTE: why NVMe does not give it; -ENOENT: it has no place there */
     int error;       /* there is no place to read it from */
     struct pull_chunk *lent; /* PLAN_LEND */
+    struct decoded *decoded; /* pinned: the part lies there, and not in the buffer */
 };
 
 struct plan {
+    STAILQ_ENTRY(plan) link;
     struct store *store;
     struct store_read_request want;
     enum plan_state state;
@@ -55,6 +57,9 @@ struct plan {
     struct bytes bytes; /* inline content */
     int error;
     struct pull_waiter waiter; /* PLAN_WAIT */
+    /* Plans that the thread is to go on with. NULL: this plan neither waits for a chunk that
+     * another one decodes, nor decodes for others. */
+    struct plan_list *woken;
     size_t part_count, iov_count;
     struct plan_part parts[PLAN_PARTS];
     struct iovec iov[PLAN_IOVS];
@@ -72,4 +77,7 @@ void plan_note_error(struct plan *plan, const struct chunk_name *name, int error
 void plan_resolve(struct plan *plan);
 
 /* plan_fill.c */
-void plan_fill(struct plan *plan);
+/* False: a chunk has the plan, which is no longer the caller's. */
+CAIRN_MUST_CHECK bool plan_fill(struct plan *plan);
+/* The parts are not read from the places of decoded chunks any more. */
+void plan_unpin(struct plan *plan);

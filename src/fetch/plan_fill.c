@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parts come into a buffer: what is in memory first, then chunk after chunk, from where each lies
- * now. */
+/* Parts come into memory: what is there first, then chunk after chunk, from where each lies now.
+ * Those of NVMe are decoded into places that other reads find them in, and an answer points there;
+ * all else comes into the plan's buffer. */
 #include "base/log.h"
 #include "dense/dense.h"
 #include "fetch/plan.h"
@@ -36,9 +37,51 @@ static int plan_find_place(struct plan *plan, struct plan_part *part)
     return 0;
 }
 
+/* --- decoded chunks --------------------------------------------------------------------------- */
+
+void plan_unpin(struct plan *plan)
+{
+    for (size_t i = 0; i < plan->part_count; i++) {
+        struct plan_part *part = &plan->parts[i];
+        if (!part->decoded)
+            continue;
+        decoded_unpin(&plan->store->fetch->decoded, part->decoded);
+        part->decoded = NULL;
+        part->is_filled = false;
+    }
+}
+
+/* What lies in decoded chunks comes into the buffer: they may go, or only this one may answer. */
+static void plan_copy_decoded(struct plan *plan)
+{
+    for (size_t i = 0; i < plan->part_count; i++) {
+        struct plan_part *part = &plan->parts[i];
+        if (!part->decoded)
+            continue;
+        memcpy(plan->buffer + part->offset, part->decoded->bytes + part->within, part->length);
+        decoded_unpin(&plan->store->fetch->decoded, part->decoded);
+        part->decoded = NULL;
+    }
+}
+
+/* The part lies in a chunk that is pinned for it. */
+static int plan_take_decoded(struct plan *plan, struct plan_part *part, struct decoded *place)
+{
+    part->decoded = place;
+    part->is_filled = part->within + part->length <= place->len;
+    if (part->is_filled)
+        return 0;
+    decoded_unpin(&plan->store->fetch->decoded, place);
+    part->decoded = NULL;
+    return -EUCLEAN;
+}
+
+/* --- where each part is ----------------------------------------------------------------------- */
+
 /* Fills a part from memory, or finds where it is to be read. */
 static void plan_gather_part(struct plan *plan, struct plan_part *part)
 {
+    struct decoded *decoded = NULL;
     struct pull *pull = pull_of(plan->store);
     uint8_t *to = plan->buffer + part->offset;
     check(part->kind != KIND_STAGED); /* the step that resolved it has filled it */
@@ -47,42 +90,93 @@ static void plan_gather_part(struct plan *plan, struct plan_part *part)
         memset(to, 0, part->length);
     else if (part->kind == KIND_INLINE)
         memcpy(to, plan->bytes.at + part->within, part->length);
-    else if (!chunk_cache_read(plan->store, &part->name, part->within, to, part->length,
-                               &part->error) &&
-             !(pull &&
+    else if ((decoded = decoded_find(&plan->store->fetch->decoded, &part->name)) != NULL)
+        part->error = plan_take_decoded(plan, part, decoded);
+    else if (!(pull &&
                pull_read_ready(pull, &part->name, part->within, to, part->length, &part->error))) {
         part->is_filled = false;
         part->error = plan_find_place(plan, part);
     }
 }
 
-/* Chunks are verified whole. One that is wanted whole is decoded where it is wanted. */
-static int plan_read_local(struct plan *plan, struct plan_part *part)
+/* --- from NVMe -------------------------------------------------------------------------------- */
+
+/* Chunks are verified whole, in `raw` of CHUNK_SIZE_MAX bytes; where that is NULL, in the buffer if
+ * the chunk is wanted whole, else in one of the thread. *ret: where it is. */
+static int plan_decode(struct plan *plan, struct plan_part *part, uint8_t *raw, uint8_t **ret)
 {
-    struct store *store = plan->store;
-    uint8_t *to = plan->buffer + part->offset;
+    struct packs *packs = plan->store->commit.packs;
     for (int try = 0; try < CHUNK_TRIES; try++) {
         uint32_t len = part->place.raw_len;
         bool is_whole = part->within == 0 && len == part->length;
-        uint8_t *raw = is_whole ? to : thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
-        int r = packs_read_at(store->commit.packs, &part->place, raw);
-        if (r == 0 && is_whole)
-            return 0;
-        if (r == 0 && part->within + part->length > len)
-            return -EUCLEAN;
-        if (r == 0) {
-            memcpy(to, raw + part->within, part->length);
-            /* whole chunks are read by streams: these come once */
-            chunk_cache_put(store, &part->name, raw, len);
-            return 0;
-        }
+        *ret = raw        ? raw
+               : is_whole ? plan->buffer + part->offset
+                          : thread_buffer(THREAD_BUFFER_FETCH, CHUNK_SIZE_MAX);
+        int r = packs_read_at(packs, &part->place, *ret);
+        if (r == 0)
+            return part->within + part->length <= len ? 0 : -EUCLEAN;
         if (r != -ENOENT)
             return r;
         /* it may have left the pack since we asked */
-        TRY(packs_find(store->commit.packs, &part->name, &part->place));
+        TRY(packs_find(packs, &part->name, &part->place));
     }
     return -ENODATA;
 }
+
+static int plan_decode_alone(struct plan *plan, struct plan_part *part)
+{
+    uint8_t *to = plan->buffer + part->offset, *raw;
+    TRY(plan_decode(plan, part, NULL, &raw));
+    if (raw != to)
+        memcpy(to, raw + part->within, part->length);
+    part->is_filled = true;
+    return 0;
+}
+
+/* Into a place from which all can read it. */
+static int plan_decode_for_all(struct plan *plan, struct plan_part *part, struct decoded *place)
+{
+    uint8_t *raw;
+    int r = plan_decode(plan, part, place->bytes, &raw);
+    decoded_end(&plan->store->fetch->decoded, place, r == 0 ? part->place.raw_len : 0, plan->woken);
+    return r == 0 ? plan_take_decoded(plan, part, place) : r;
+}
+
+/* May the plan leave its thread? What is in the buffer is the thread's, and is filled again. */
+static bool plan_may_wait(const struct plan *plan)
+{
+    bool may = plan->at == 0;
+    for (size_t i = 0; i < plan->part_count; i++)
+        may = may && plan->parts[i].kind != KIND_STAGED;
+    return may;
+}
+
+/* 1: another thread decodes it, and the plan may wait for that. */
+static int plan_read_local(struct plan *plan, struct plan_part *part)
+{
+    struct decoded *place;
+    if (!plan->woken)
+        return plan_decode_alone(plan, part);
+    enum decoded_get get = decoded_get(&plan->store->fetch->decoded, &part->name, &place);
+    if (get == DECODED_FOUND)
+        return plan_take_decoded(plan, part, place);
+    if (get == DECODED_MINE)
+        return plan_decode_for_all(plan, part, place);
+    if (get == DECODED_OTHERS && plan_may_wait(plan))
+        return 1;
+    return plan_decode_alone(plan, part);
+}
+
+/* False: nothing decodes the chunk any more. */
+static bool plan_wait_for(struct plan *plan, struct plan_part *part)
+{
+    for (size_t i = 0; i < plan->part_count; i++)
+        if (!plan->parts[i].decoded)
+            plan->parts[i].is_filled = false;
+    return decoded_wait(&plan->store->fetch->decoded, &part->name, plan);
+}
+
+/* --- from the remote -------------------------------------------------------------------------- */
 
 static int plan_read_remote(struct plan *plan, struct plan_part *part)
 {
@@ -98,6 +192,7 @@ static int plan_read_remote(struct plan *plan, struct plan_part *part)
 
 enum part_result {
     PART_IS_READ,
+    PART_IS_COMING, /* another thread decodes it */
     PART_MUST_WAIT, /* for the remote, as this thread may not */
     PART_FAILED,    /* part->error says why */
 };
@@ -106,8 +201,8 @@ static enum part_result plan_read_part(struct plan *plan, struct plan_part *part
 {
     if (part->error == 0 && part->kind == KIND_LOCAL) {
         int r = plan_read_local(plan, part);
-        if (r == 0)
-            return PART_IS_READ;
+        if (r >= 0)
+            return r == 0 ? PART_IS_READ : PART_IS_COMING;
         part->error = plan_go_remote(plan, part, r);
     }
     if (part->error == 0 && plan->may < WAIT_REMOTE)
@@ -120,13 +215,12 @@ static enum part_result plan_read_part(struct plan *plan, struct plan_part *part
 /* To a thread that may wait for the remote, which has a buffer of its own. */
 static void plan_move_on(struct plan *plan)
 {
-    bool was_staged = plan->at > 0;
-    for (size_t i = 0; i < plan->part_count; i++) {
-        was_staged = was_staged || plan->parts[i].kind == KIND_STAGED;
+    bool keeps_parts = plan_may_wait(plan);
+    plan_unpin(plan);
+    for (size_t i = 0; i < plan->part_count; i++)
         plan->parts[i].is_filled = false;
-    }
     plan->needs = WAIT_REMOTE;
-    if (!was_staged)
+    if (keeps_parts)
         return;
     plan->at = 0;
     plan->state = PLAN_RESOLVE;
@@ -143,37 +237,80 @@ static void plan_gather(struct plan *plan, bool *ret_remote, bool *ret_gone)
     }
 }
 
-/* The parts are in the buffer. */
-static void plan_advance(struct plan *plan)
+/* --- all of it -------------------------------------------------------------------------------- */
+
+static void plan_add_to_answer(struct plan *plan, uint8_t *bytes, size_t length)
 {
-    plan->at = plan->end;
-    plan->state = plan->at < plan->length ? PLAN_RESOLVE : PLAN_ANSWER;
-    if (plan->state == PLAN_ANSWER)
-        plan->iov[plan->iov_count++] = (struct iovec){plan->buffer, plan->length};
+    struct iovec *last = plan->iov_count ? &plan->iov[plan->iov_count - 1] : NULL;
+    if (last && (uint8_t *)last->iov_base + last->iov_len == bytes)
+        last->iov_len += length;
+    else
+        plan->iov[plan->iov_count++] = (struct iovec){bytes, length};
 }
 
-void plan_fill(struct plan *plan)
+/* The answer is what comes before the parts, in the buffer, and each part where it lies. */
+static void plan_point_at_parts(struct plan *plan, size_t at)
+{
+    if (at > 0)
+        plan_add_to_answer(plan, plan->buffer, at);
+    for (size_t i = 0; i < plan->part_count; i++) {
+        const struct plan_part *part = &plan->parts[i];
+        uint8_t *bytes =
+            part->decoded ? part->decoded->bytes + part->within : plan->buffer + part->offset;
+        plan_add_to_answer(plan, bytes, part->length);
+    }
+}
+
+/* Where there is no reply, the buffer is the caller's. */
+static void plan_advance(struct plan *plan)
+{
+    size_t at = plan->at;
+    bool is_last = plan->end == plan->length;
+    if (!is_last || !plan->want.reply)
+        plan_copy_decoded(plan);
+    plan->at = plan->end;
+    plan->state = is_last ? PLAN_ANSWER : PLAN_RESOLVE;
+    if (is_last)
+        plan_point_at_parts(plan, at);
+}
+
+/* PART_IS_COMING: *ret_coming; the parts behind it are read, too. */
+static enum part_result plan_read_parts(struct plan *plan, struct plan_part **ret_coming)
+{
+    enum part_result result = PART_IS_READ;
+    for (size_t i = 0; i < plan->part_count && result <= PART_IS_COMING; i++) {
+        struct plan_part *part = &plan->parts[i];
+        if (part->is_filled && part->error == 0)
+            continue;
+        result = plan_read_part(plan, part);
+        if (result == PART_IS_COMING)
+            *ret_coming = part;
+        if (result == PART_FAILED) {
+            plan_copy_decoded(plan);
+            plan_note_error(plan, &part->name, part->error, part->offset);
+        }
+    }
+    return result <= PART_IS_COMING && *ret_coming ? PART_IS_COMING : result;
+}
+
+bool plan_fill(struct plan *plan)
 {
     bool is_remote = false, is_gone = false;
+    struct plan_part *coming = NULL;
     plan_gather(plan, &is_remote, &is_gone);
     if (is_remote)
         prefetch_note_miss(pull_of(plan->store), plan->want.ino);
     if (is_gone && plan->tries < PLAN_TRIES) {
         plan_restart(plan);
-        return;
+        return true;
     }
-    enum part_result result = is_remote && plan->may < WAIT_REMOTE ? PART_MUST_WAIT : PART_IS_READ;
-    for (size_t i = 0; i < plan->part_count && result == PART_IS_READ; i++) {
-        struct plan_part *part = &plan->parts[i];
-        if (!part->is_filled || part->error < 0)
-            result = plan_read_part(plan, part);
-        if (result == PART_FAILED) {
-            plan_note_error(plan, &part->name, part->error, part->offset);
-            return;
-        }
-    }
+    enum part_result result =
+        is_remote && plan->may < WAIT_REMOTE ? PART_MUST_WAIT : plan_read_parts(plan, &coming);
+    if (result == PART_IS_COMING)
+        return !plan_wait_for(plan, coming);
     if (result == PART_MUST_WAIT)
         plan_move_on(plan);
-    else
+    else if (result == PART_IS_READ)
         plan_advance(plan);
+    return true;
 }

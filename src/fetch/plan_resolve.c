@@ -144,6 +144,7 @@ static int plan_resolve_once(struct plan *plan)
 
 void plan_resolve(struct plan *plan)
 {
+    plan_unpin(plan);
     plan->part_count = plan->bytes.count = 0;
     plan->end = plan->at;
     plan->is_overtaken = false;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A small cache of decoded chunks, which serves requests that are smaller than a chunk; and what
- * files consist of. plan.c reads files. */
+/* From the start of reading to its end, and what files consist of. plan.c reads files. */
 #include "base/vector.h"
 #include "dense/dense.h"
 #include "fetch/pull.h"
@@ -11,7 +10,7 @@ struct fetch *fetch_new(void)
 {
     struct fetch *fetch = xcalloc(1, sizeof *fetch);
     fetch->read_threads = read_threads_by_cores(sysconf(_SC_NPROCESSORS_ONLN));
-    mutex_init(&fetch->cache.lock, LOCK_LEAF);
+    decoded_init(&fetch->decoded);
     mutex_init(&fetch->evict.lock, LOCK_LEAF);
     cond_init(&fetch->evict.changed);
     fetch->evict.pinned_bytes = UINT64_MAX;
@@ -24,9 +23,7 @@ void fetch_free(struct fetch *fetch)
     if (fetch->readers)
         pool_free(fetch->readers);
     pull_free(fetch->pull);
-    for (size_t i = 0; i < CHUNK_CACHE_ENTRIES; i++)
-        free(fetch->cache.entries[i].bytes);
-    mutex_done(&fetch->cache.lock);
+    decoded_done(&fetch->decoded);
     mutex_done(&fetch->evict.lock);
     (void)pthread_cond_destroy(&fetch->evict.changed);
     free(fetch);
@@ -56,44 +53,9 @@ uint64_t fetch_memory(const struct store *store)
     unsigned remote_readers = store->remote ? PULL_READERS : 0;
     uint64_t readers = store->fetch->read_threads + remote_readers;
     uint64_t window = store->remote ? pull_window(store->local.options.remote.fetch_threads) : 0;
-    uint64_t buffers = CHUNK_CACHE_ENTRIES + store->fetch->read_threads + 2 * remote_readers;
+    uint64_t buffers = DECODED_MAX + 2 * readers; /* an answer, and a chunk that has no place */
     bool has_bases = store->local.sb.incompat & SUPERBLOCK_INCOMPAT_DENSE;
     return window + buffers * CHUNK_SIZE_MAX + (has_bases ? readers * LOCAL_BASES_BYTES : 0);
-}
-
-/* --- decoded chunks --------------------------------------------------------------------------- */
-
-bool chunk_cache_read(struct store *store, const struct chunk_name *name, uint64_t offset,
-                      void *buf, size_t length, int *ret)
-{
-    LOCK_SCOPE(&store->fetch->cache.lock);
-    for (size_t i = 0; i < CHUNK_CACHE_ENTRIES; i++) {
-        struct cached_chunk *cached = &store->fetch->cache.entries[i];
-        if (cached->len == 0 || !chunk_name_equal(&cached->name, name))
-            continue;
-        cached->used = ++store->fetch->cache.clock;
-        *ret = offset + length <= cached->len ? 0 : -EUCLEAN;
-        if (*ret == 0)
-            memcpy(buf, cached->bytes + offset, length);
-        return true;
-    }
-    return false;
-}
-
-void chunk_cache_put(struct store *store, const struct chunk_name *name, const void *bytes,
-                     uint32_t len)
-{
-    LOCK_SCOPE(&store->fetch->cache.lock);
-    struct cached_chunk *oldest = &store->fetch->cache.entries[0];
-    for (size_t i = 1; i < CHUNK_CACHE_ENTRIES; i++)
-        if (store->fetch->cache.entries[i].used < oldest->used)
-            oldest = &store->fetch->cache.entries[i];
-    if (!oldest->bytes)
-        oldest->bytes = xmalloc(CHUNK_SIZE_MAX);
-    oldest->name = *name;
-    oldest->len = len;
-    oldest->used = ++store->fetch->cache.clock;
-    memcpy(oldest->bytes, bytes, len);
 }
 
 /* --- what a file's content is, by name -------------------------------------------------------- */

@@ -214,6 +214,129 @@ Test(plan, chunks_that_leave_and_come_back)
     cr_assert_gt(atomic_load(&gets), 0, "some of it came from the remote");
 }
 
+/* --- one decode for all ----------------------------------------------------------------------- */
+
+static _Atomic unsigned decodes;
+static _Atomic bool decodes_wait;
+static _Atomic int one_decode_fails; /* what the next one returns, instead */
+
+int __real_packs_read_at(struct packs *packs, const struct chunk_entry *entry, void *buf);
+int __wrap_packs_read_at(struct packs *packs, const struct chunk_entry *entry, void *buf);
+int __wrap_packs_read_at(struct packs *packs, const struct chunk_entry *entry, void *buf)
+{
+    bool is_first = atomic_fetch_add(&decodes, 1) == 0;
+    while (is_first && atomic_load(&decodes_wait))
+        (void)usleep(1000);
+    int error = atomic_exchange(&one_decode_fails, 0);
+    return error ? error : __real_packs_read_at(packs, entry, buf);
+}
+
+#define READERS 12u /* more than the threads that read NVMe */
+
+/* `readers` that want `length` bytes of the first chunk; the first of them is decoding it. */
+static void start_readers(struct answer *readers, uint64_t ino, size_t length)
+{
+    atomic_store(&decodes, 0);
+    atomic_store(&decodes_wait, true);
+    start_read(&readers[0], ino, 0, length);
+    AWAIT(atomic_load(&decodes) == 1, "it decodes");
+    for (unsigned i = 1; i < READERS; i++)
+        start_read(&readers[i], ino, i * 1000, length - i * 1000);
+}
+
+Test(plan, a_chunk_is_decoded_once_for_all_who_want_it)
+{
+    static struct answer readers[READERS], other;
+    fixture_put(&fixture, "a", 1, 2 * MIB);
+    _cleanup_free_ uint8_t *bytes = content_of("a", 0, 2 * MIB);
+    reopen();
+    uint64_t ino = fixture_lookup(&fixture, "a");
+    start_readers(readers, ino, MIB);
+    start_read(&other, ino, MIB, MIB);
+    expect_bytes(&other, bytes + MIB, MIB); /* those that wait have no thread */
+    for (unsigned i = 0; i < READERS; i++)
+        expect_i64(atomic_load(&readers[i].replies), 0);
+    atomic_store(&decodes_wait, false);
+    for (unsigned i = 0; i < READERS; i++)
+        expect_bytes(&readers[i], bytes + i * 1000, MIB - i * 1000);
+    assert_u64(atomic_load(&decodes), 2);
+    start_read(&other, ino, 100, 2 * MIB - 200); /* and for those that follow */
+    expect_bytes(&other, bytes + 100, 2 * MIB - 200);
+    assert_u64(atomic_load(&decodes), 2);
+}
+
+Test(plan, a_decode_that_fails_is_no_one_elses)
+{
+    static struct answer readers[READERS];
+    fixture_put(&fixture, "a", 1, MIB);
+    _cleanup_free_ uint8_t *bytes = content_of("a", 0, MIB);
+    fixture_wait(&fixture);
+    open_store(false);
+    start_readers(readers, fixture_lookup(&fixture, "a"), MIB);
+    (void)usleep(50000); /* they wait */
+    atomic_store(&one_decode_fails, -EBADMSG);
+    atomic_store(&decodes_wait, false);
+    cr_assert(is_answered(&readers[0], 60000));
+    assert_i64(readers[0].error, -EIO);
+    free(readers[0].bytes);
+    for (unsigned i = 1; i < READERS; i++)
+        expect_bytes(&readers[i], bytes + i * 1000, MIB - i * 1000);
+    start_read(&readers[0], fixture_lookup(&fixture, "a"), 0, MIB);
+    expect_bytes(&readers[0], bytes, MIB);
+}
+
+Test(plan, decodes_without_a_place)
+{
+    struct answer answer;
+    struct decoded *taken[DECODED_MAX], *none;
+    fixture_put(&fixture, "a", 1, 3 * MIB);
+    _cleanup_free_ uint8_t *bytes = content_of("a", 0, 3 * MIB);
+    reopen();
+    struct decoded_set *set = &fixture.store->fetch->decoded;
+    uint64_t ino = fixture_lookup(&fixture, "a");
+    for (unsigned i = 0; i < DECODED_MAX; i++)
+        assert_u64(decoded_get(set, &(struct chunk_name){.bytes = {(uint8_t)(i + 1)}}, &taken[i]),
+                   DECODED_MINE);
+    assert_u64(decoded_get(set, &(struct chunk_name){.bytes = {99}}, &none), DECODED_FULL);
+    start_read(&answer, ino, MIB, MIB);
+    expect_bytes(&answer, bytes + MIB, MIB);
+    start_read(&answer, ino, MIB / 2, 2 * MIB);
+    expect_bytes(&answer, bytes + MIB / 2, 2 * MIB);
+    struct plan_list woken = STAILQ_HEAD_INITIALIZER(woken);
+    for (unsigned i = 0; i < DECODED_MAX; i++)
+        decoded_end(set, taken[i], i % 2, &woken);
+    for (unsigned i = 1; i < DECODED_MAX; i += 2)
+        decoded_unpin(set, taken[i]);
+    start_read(&answer, ino, MIB / 2, 2 * MIB);
+    expect_bytes(&answer, bytes + MIB / 2, 2 * MIB);
+    cr_assert_not_null(decoded_find(set, &taken[DECODED_MAX - 1]->name), "used latest, it stays");
+    decoded_unpin(set, taken[DECODED_MAX - 1]);
+}
+
+/* A reader that may get less has what comes before the damage, also where it lies in a place that
+ * all share. */
+Test(plan, what_comes_before_damage_is_answered)
+{
+    struct answer answer = {.bytes = xmalloc(2 * MIB)};
+    fixture_put(&fixture, "a", 1, 2 * MIB);
+    _cleanup_free_ uint8_t *bytes = content_of("a", 0, 2 * MIB);
+    fixture_wait(&fixture);
+    open_store(false);
+    uint64_t ino = fixture_lookup(&fixture, "a");
+    struct answer first;
+    start_read(&first, ino, 0, 1000);
+    expect_bytes(&first, bytes, 1000);
+    atomic_store(&one_decode_fails, -EBADMSG);
+    struct store_read_request request = {.ino = ino,
+                                         .offset = 500,
+                                         .length = MIB + 500,
+                                         .may_be_short = true,
+                                         .reply = take_answer,
+                                         .arg = &answer};
+    store_start_read(fixture.store, &request);
+    expect_bytes(&answer, bytes + 500, MIB - 500);
+}
+
 /* --- what a plan relies on -------------------------------------------------------------------- */
 
 static struct plan *plan_of(uint64_t ino, size_t length)
