@@ -469,7 +469,7 @@ def test_clients_killed_in_any_call(cairn, crowd, rng, full):
             client.kill()
         ended = dict(zip(CLIENTS, (client.wait(200) for client in clients)))
         assert ended == dict.fromkeys(CLIENTS, -signal.SIGKILL), "each was at work until then"
-        assert time.monotonic() - begin < 60
+        assert time.monotonic() - begin < 20 * rig.PATIENCE
         for client in clients:
             client.stdout.close()
         clients.clear()
@@ -508,7 +508,7 @@ def test_client_killed_while_it_waits_for_the_remote(cairn, directory, mount_fac
             begin = time.monotonic()
             client.kill()
             client.wait(200)
-            assert time.monotonic() - begin < 20
+            assert time.monotonic() - begin < 5 * rig.PATIENCE
         answers_soon(cairn)
     finally:
         server.proc.send_signal(signal.SIGCONT)

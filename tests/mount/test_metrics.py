@@ -287,7 +287,7 @@ def test_healthz_of_start_and_end(request, mount_factory, directory):
     remote, port, mounts = remotes.DirRemote(directory + "/remotes"), free_port(), []
     for name in ("one", "two"):
         os.mkdir(f"{directory}/{name}")
-        mounts.append(mount_factory(f"{directory}/{name}", kind=remotes.RemoteMount, remote=remote, lease="4s"))
+        mounts.append(mount_factory(f"{directory}/{name}", kind=remotes.RemoteMount, remote=remote, lease="8s"))
         request.addfinalizer(mounts[-1].close)
     mounts[0].mount().kill9()
     mounts[1].start(metrics=f"127.0.0.1:{port}", writeback_limit="1M")

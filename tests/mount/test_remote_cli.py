@@ -228,9 +228,9 @@ def test_fsync_remote_fails_when_the_daemon_ends(node, directory):
 
 def test_a_live_holder_is_named(node):
     """A second mount is refused and says by whom; nothing is left behind."""
-    first = node(lease="2s").mount()
+    first = node(lease="12s").mount()
     first.write("file", b"mine", "remote")
-    second = node(lease="2s")
+    second = node(lease="12s")
     os.rmdir(second.store)
     done = second.cairn("mount", second.store, second.mnt, "-o", second.option_string({}))
     assert done.returncode in (1, 32), done

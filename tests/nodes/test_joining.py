@@ -71,8 +71,9 @@ def test_idle_nodes_tell_that_nothing_happened(node):
     rig.poll(lambda: told(node.remote, 16)[-1].hi > last.hi, 20, "a feed without records")
     line = told(node.remote, 16)
     feeds.check_line(line)
-    assert (line[-1].records, line[-1].to) == (0, last.to)
-    assert line[-1].lo == last.hi + 1, "all rounds since then are told"
+    idle = [feed for feed in line if feed.hi > last.hi]
+    assert {(feed.records, feed.to) for feed in idle} == {(0, last.to)}
+    assert idle[0].lo == last.hi + 1, "all rounds since then are told"
 
 
 def test_leaving_ends_the_stay(node):
@@ -92,7 +93,9 @@ def test_leaving_ends_the_stay(node):
 
 def test_a_mount_that_did_nothing_leaves(node):
     node().mount().umount()
-    assert [(feed.flags, feed.records) for feed in told(node.remote, 16)] == [(feeds.LEAVES, 0)]
+    *idle, last = [(feed.flags, feed.records) for feed in told(node.remote, 16)]
+    assert last == (feeds.LEAVES, 0)
+    assert set(idle) <= {(0, 0)}, "on a slow machine it told that nothing happened"
 
 
 def test_a_daemon_that_dies_goes_on_with_the_stay(node):
@@ -163,7 +166,7 @@ def test_what_does_not_fit_is_refused(node, on_remote, case):
     if case == "one writer's prefix":
         one = on_remote(node.remote).mount()
         save(one, "file")
-        one.wait_remote(timeout="30s")
+        one.wait_remote()
         assert "takes one writer" in node().refused()
     elif case == "another store":
         one = on_remote(remotes.DirRemote(node.remote.root + "-other")).mount()
@@ -194,7 +197,7 @@ def test_what_a_feed_names_outlives_the_grace(node):
     a.mount()
     for i in range(8):
         save(a, f"more{i}")
-        a.wait_remote(timeout="30s")
+        a.wait_remote()
         time.sleep(0.7)  # heads at several rounds
     a.verb("gc", a.mnt)
     heads = sorted(int(name.split("/")[-1], 16) for name in node.remote.names(f"nodes/{16:016x}/heads") if not name.endswith("cairn"))

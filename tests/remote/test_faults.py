@@ -126,7 +126,7 @@ def test_long_stall_is_ended(on_remote, behind_proxy, proxy, rng):
     path = os.path.join(mount.mnt, "file")
     data = rig.seeded_bytes(rng.random(), 4 * rig.MIB)
     rig.write_file(path, data)
-    mount.wait_remote(timeout="60s")
+    mount.wait_remote()
     assert proxy.stats()["faults"] == {"stall_request": 1}
     mount.umount()
 

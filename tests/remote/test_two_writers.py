@@ -33,7 +33,7 @@ class Node:
         self.saved.append(name)
 
     def make_safe(self):
-        self.mount.wait_remote(timeout="30s")
+        self.mount.wait_remote()
         self.safe = len(self.saved)
 
     def replace(self):
@@ -224,9 +224,9 @@ def test_two_daemons_never_make_two_histories(on_remote, remote, rng, full):
 @pytest.mark.needs_mount
 def test_live_holder_is_named(on_remote, remote, directory):
     """A second mount says for which store it waits, and is refused in one line when that turns out to live; the first is unharmed."""
-    first = on_remote(remote, lease="6s").mount()
+    first = on_remote(remote, lease="16s").mount()
     first.write("file", b"x", "remote")
-    second = on_remote(remote, lease="6s")
+    second = on_remote(remote, lease="16s")
     done = second.cairn("mount", second.store, second.mnt, "-o", second.option_string({}), timeout=300)
     *waits, refusal = done.stderr.strip().splitlines()
     assert done.returncode in (1, 32) and len(waits) <= 1, done
