@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codec/encode.h"
+#include "format/head.h"
 
 struct tier;
 
@@ -29,6 +30,8 @@ struct remote_options {
     uint64_t upload_limit;    /* bytes/s, 0: none */
     int64_t lease_ns;         /* a holder that renewed nothing for this long may be replaced */
     int64_t gc_grace_ns;      /* objects that no head needs live on for this long */
+    bool sets_keep;           /* from now on `keep` is the prefix's policy */
+    struct head_keep keep;    /* states that stay for longer than that */
     int64_t rollback_keep_ns; /* and objects of heads that were given up, for this long */
     int64_t follow_ns;        /* read_only: how often to look for a newer head; 0: never */
     bool takeover;            /* replace a holder that lives */

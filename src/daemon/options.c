@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "daemon/keep_text.h"
 #include "daemon/metrics_server.h"
 #include "daemon/remote_address.h"
 #include "daemon/when.h"
@@ -227,6 +228,13 @@ static const char *next_item(const char *list, char *ret_item)
     return *list ? list + 1 : NULL;
 }
 
+/* The commas of -o keep are those of the list, too. */
+static int go_on_with_keep(struct mount_options *o, const char *rule, char **ret_error)
+{
+    _cleanup_free_ char *whole = xasprintf("%s,%s", o->remote.keep, rule);
+    return options_set(o, "keep", whole, ret_error);
+}
+
 int options_set_list(struct mount_options *o, const char *list, bool sloppy, char **ret_error)
 {
     _cleanup_free_ char *item = xmalloc(strlen(list) + 1);
@@ -234,6 +242,10 @@ int options_set_list(struct mount_options *o, const char *list, bool sloppy, cha
         list = next_item(list, item);
         if (*item == '\0')
             continue;
+        if (o->remote.keep && keep_is_rule(item)) {
+            TRY(go_on_with_keep(o, item, ret_error));
+            continue;
+        }
         char *equals = strchr(item, '=');
         if (equals)
             *equals = '\0';
@@ -308,6 +320,20 @@ static int settle_at(struct mount_options *o, char **ret_error)
     return 0;
 }
 
+static int check_keep(const struct mount_options *o, char **ret_error)
+{
+    struct head_keep keep;
+    _cleanup_free_ char *why = NULL;
+    int r = keep_parse(o->remote.keep, &keep, &why);
+    if (r < 0)
+        return text_fail(ret_error, r, "option keep: %s", why);
+    if (o->remote.nodes)
+        return text_fail(ret_error, -EINVAL,
+                         "options keep and nodes exclude each other: where several nodes write, "
+                         "states stay for gc_grace alone; leave keep out");
+    return 0;
+}
+
 static int check_remote_options(struct mount_options *o, char **ret_error)
 {
     struct remote_address address;
@@ -332,6 +358,8 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
         return text_fail(ret_error, -EINVAL,
                          "options takeover and rollback are for a remote with one writer; leave "
                          "nodes out, or them");
+    if (o->remote.keep)
+        TRY(check_keep(o, ret_error));
     return o->remote.at ? settle_at(o, ret_error) : 0;
 }
 

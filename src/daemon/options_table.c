@@ -111,6 +111,10 @@ const struct option_spec option_table[] = {
     {OPTION("gc_grace", REMOTE, DURATION, remote.gc_grace_ns), .max = 8760 * HOUR_NS,
      .fallback = "1h",
      .help = "time that unreferenced objects are kept, for readers that lag behind"},
+    {OPTION("keep", REMOTE, STRING, remote.keep), .min = 1, .max = 100,
+     .help = "states of the remote that stay for longer than gc_grace: the newest ones, and the "
+             "newest of so many hours, days and weeks, such as last:10,hourly:24,daily:7,weekly:4; "
+             "none: no longer; without it, as the mount before said"},
     {OPTION("rollback_keep", REMOTE, DURATION, remote.rollback_keep_ns), .max = 8760 * HOUR_NS,
      .fallback = "336h",
      .help = "time that the heads which rollback gave up are kept, with all that they name"},

@@ -30,6 +30,7 @@
  *                entries about heads that were given up, 40 bytes each
  *                with the feature NODES: writers, 72 bytes each, then number of writers 4, zero 4,
  *                time of the newest END 8
+ *                with the feature HISTORY: states that stay, 24 bytes
  *                4  zero
  *                4  crc32 of everything before it
  *
@@ -55,6 +56,9 @@
  *       32   32  hash of that feed
  *       64    8  zero
  *
+ * States that stay: how many of the newest 4, of hours 4, of days 4, of weeks 4, whether there may
+ * be names 4 (1 or 0), zero 4.
+ *
  * Magic, version, feature words and checksum stay where they are in every later version. */
 #include "format/head.h"
 
@@ -67,23 +71,28 @@ static const uint8_t head_magic[8] = {'C', 'A', 'I', 'R', 'N', 'H', 'E', 'D'};
 #define HEAD_GIVEN_UP_LEN 40u
 #define HEAD_WRITER_LEN 72u
 #define HEAD_WRITERS_TAIL_LEN 16u
+#define HEAD_HISTORY_LEN 24u
 #define HEAD_TAIL_LEN 8u
 /* A feature of heads alone: they name what was given up. A writer that ignored it would take a
  * state that was given up for an earlier one of this, and discard its own. */
 #define HEAD_INCOMPAT_GIVEN_UP (1u << 31)
+/* Another one: heads stay for longer than the grace. The gc of a writer that ignored it would take
+ * them. */
+#define HEAD_INCOMPAT_HISTORY (1u << 30)
+#define HEAD_INCOMPAT_OWN (HEAD_INCOMPAT_GIVEN_UP | HEAD_INCOMPAT_HISTORY)
 #define HEAD_INCOMPAT_KNOWN                                                                        \
-    (SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES | HEAD_INCOMPAT_GIVEN_UP)
+    (SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES | HEAD_INCOMPAT_OWN)
 #define INO_MAX ((1ull << 48) - 1)
 
 _Static_assert(HEAD_RUNS_AT + HEAD_RUNS_MAX * RUN_LIST_ITEM_LEN +
                        HEAD_GIVEN_UP_MAX * HEAD_GIVEN_UP_LEN + HEAD_WRITERS_MAX * HEAD_WRITER_LEN +
-                       HEAD_WRITERS_TAIL_LEN + HEAD_TAIL_LEN <=
+                       HEAD_WRITERS_TAIL_LEN + HEAD_HISTORY_LEN + HEAD_TAIL_LEN <=
                    HEAD_LEN_MAX,
                "a full head fits");
 _Static_assert(RUN_MERGE_MAX >= (1 + HEAD_WRITERS_MAX) * RUN_LIST_MAX,
                "the runs of a head and of the feeds that it names can be merged at once");
-_Static_assert((HEAD_INCOMPAT_GIVEN_UP &
-                (SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES)) == 0,
+_Static_assert((HEAD_INCOMPAT_OWN & (SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES)) ==
+                   0,
                "features of a head and of a superblock share a word");
 
 /* --- head ------------------------------------------------------------------------------------- */
@@ -122,6 +131,12 @@ static bool writers_sane(const struct head *head)
     return true;
 }
 
+static bool keep_sane(const struct head_keep *keep)
+{
+    return keep->last <= HEAD_KEEP_MAX && keep->hourly <= HEAD_KEEP_MAX &&
+           keep->daily <= HEAD_KEEP_MAX && keep->weekly <= HEAD_KEEP_MAX;
+}
+
 /* Rounds pass without a change of names; else there is no cut without a run. */
 static bool cut_sane(const struct head *head)
 {
@@ -134,7 +149,8 @@ static bool head_sane(const struct head *head)
 {
     return head->number > 0 && head->epoch <= EPOCH_MAX && head->max_ino <= INO_MAX &&
            head->run_count <= HEAD_RUNS_MAX && cut_sane(head) && given_up_sane(head) &&
-           writers_sane(head);
+           writers_sane(head) && keep_sane(&head->keep) &&
+           !(head_has_nodes(head) && head_has_history(head));
 }
 
 static void encode_given_up(const struct head_given_up *given_up, uint8_t *p)
@@ -193,6 +209,27 @@ static size_t writers_len(const struct head *head)
     return head_has_nodes(head) ? head->writer_count * HEAD_WRITER_LEN + HEAD_WRITERS_TAIL_LEN : 0;
 }
 
+static void encode_history(const struct head *head, uint8_t *p)
+{
+    put_le32(p, head->keep.last);
+    put_le32(p + 4, head->keep.hourly);
+    put_le32(p + 8, head->keep.daily);
+    put_le32(p + 12, head->keep.weekly);
+    put_le32(p + 16, head->has_names);
+}
+
+/* False: it says nothing, or bytes that are to be zero are not. */
+static bool decode_history(const uint8_t *p, struct head *head)
+{
+    uint32_t has_names = get_le32(p + 16);
+    head->keep = (struct head_keep){.last = get_le32(p),
+                                    .hourly = get_le32(p + 4),
+                                    .daily = get_le32(p + 8),
+                                    .weekly = get_le32(p + 12)};
+    head->has_names = has_names == 1;
+    return has_names <= 1 && bytes_are_zero(p + 20, 4) && head_has_history(head);
+}
+
 static size_t given_up_at(const struct head *head)
 {
     return HEAD_RUNS_AT + (size_t)head->run_count * RUN_LIST_ITEM_LEN;
@@ -205,7 +242,8 @@ static size_t writers_at(const struct head *head)
 
 static size_t head_len(const struct head *head)
 {
-    return writers_at(head) + writers_len(head) + HEAD_TAIL_LEN;
+    return writers_at(head) + writers_len(head) + (head_has_history(head) ? HEAD_HISTORY_LEN : 0) +
+           HEAD_TAIL_LEN;
 }
 
 static void encode_head_state(const struct head *head, uint8_t *p)
@@ -226,7 +264,8 @@ size_t head_encode(const struct head *head, void *buf)
 {
     check(head_sane(head));
     size_t len = head_len(head);
-    uint32_t incompat = head->incompat | (head->given_up_count ? HEAD_INCOMPAT_GIVEN_UP : 0);
+    uint32_t incompat = head->incompat | (head->given_up_count ? HEAD_INCOMPAT_GIVEN_UP : 0) |
+                        (head_has_history(head) ? HEAD_INCOMPAT_HISTORY : 0);
     uint8_t *p = buf;
     memset(p, 0, len);
     put_le32(p + 12, head->run_count);
@@ -247,6 +286,8 @@ size_t head_encode(const struct head *head, void *buf)
         encode_given_up(&head->given_up[i], p + given_up_at(head) + (size_t)i * HEAD_GIVEN_UP_LEN);
     if (head_has_nodes(head))
         encode_writers(head, p + writers_at(head));
+    if (head_has_history(head))
+        encode_history(head, p + writers_at(head) + writers_len(head));
     frame_put(p, len, head_magic, incompat ? HEAD_VERSION : 1);
     return len;
 }
@@ -276,6 +317,18 @@ static void decode_fixed(const uint8_t *p, struct head *head)
     memcpy(head->chain, p + 112, sizeof head->chain);
 }
 
+/* Right before the tail; of several nodes no head has it. */
+static bool decode_own(const uint8_t *p, size_t len, struct head *head)
+{
+    uint32_t own = head->incompat & HEAD_INCOMPAT_OWN;
+    head->incompat &= ~HEAD_INCOMPAT_OWN;
+    if (own & HEAD_INCOMPAT_HISTORY &&
+        (len < HEAD_RUNS_AT + HEAD_HISTORY_LEN + HEAD_TAIL_LEN ||
+         !decode_history(p + len - HEAD_TAIL_LEN - HEAD_HISTORY_LEN, head)))
+        return false;
+    return !!(own & HEAD_INCOMPAT_GIVEN_UP) == (head->given_up_count > 0);
+}
+
 static int decode_lists(const uint8_t *p, size_t len, struct head *head)
 {
     if (head_has_nodes(head) && len >= HEAD_RUNS_AT + HEAD_WRITERS_TAIL_LEN + HEAD_TAIL_LEN)
@@ -300,9 +353,7 @@ int head_decode(const void *buf, size_t len, struct head *ret_head)
     if (get_le32(p + 8) == 1 && head.incompat)
         return -EUCLEAN;
     TRY(format_check_known(get_le32(p + 8), HEAD_VERSION, head.incompat, HEAD_INCOMPAT_KNOWN));
-    bool has_given_up = head.incompat & HEAD_INCOMPAT_GIVEN_UP;
-    head.incompat &= ~HEAD_INCOMPAT_GIVEN_UP;
-    if (has_given_up != (head.given_up_count > 0) || !bytes_are_zero(p + len - 8, 4) ||
+    if (!decode_own(p, len, &head) || !bytes_are_zero(p + len - 8, 4) ||
         !frame_get_holder(p + 208, head.holder) || decode_lists(p, len, &head) < 0 ||
         !head_sane(&head))
         return -EUCLEAN;

@@ -22,6 +22,13 @@ struct head_given_up {
     int64_t time;         /* when, by the medium's clock, ns */
 };
 
+/* Which states stay for longer than the grace: the newest `last`, and the newest one in each of so
+ * many hours, days and weeks (UTC; a week begins on Monday) that have one. All 0: none. */
+struct head_keep {
+    uint32_t last, hourly, daily, weekly; /* HEAD_KEEP_MAX at most */
+};
+#define HEAD_KEEP_MAX 1000u
+
 enum head_writer_state {
     HEAD_WRITER_LIVES = 1,
     HEAD_WRITER_ENDED = 2, /* it is, and content of it is named */
@@ -63,6 +70,8 @@ struct head {
      * runs have names alone, and the feeds of these name content. */
     uint32_t writer_count;
     struct head_writer writers[HEAD_WRITERS_MAX]; /* by epoch, ascending */
+    struct head_keep keep;
+    bool has_names;   /* snapshots may have names */
     int64_t end_time; /* of the newest END, by the clock of the medium, ns; 0: none */
 };
 
@@ -70,6 +79,17 @@ struct head {
 static inline bool head_has_nodes(const struct head *head)
 {
     return head->incompat & SUPERBLOCK_INCOMPAT_NODES;
+}
+
+static inline bool head_keep_is_set(const struct head_keep *keep)
+{
+    return keep->last || keep->hourly || keep->daily || keep->weekly;
+}
+
+/* States stay for longer than the grace, so that there are gaps between the heads. */
+static inline bool head_has_history(const struct head *head)
+{
+    return head->has_names || head_keep_is_set(&head->keep);
 }
 
 /* Returns the length, at most HEAD_LEN_MAX; `buf` has that much room. */

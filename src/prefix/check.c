@@ -25,6 +25,7 @@ struct checked_run {
 struct checked_head {
     uint64_t number;
     int result;
+    bool has_history; /* states before it stay, and others do not */
     uint32_t run_count;
     struct run_info *runs;
     struct head *nodes; /* all of it, of a head of several nodes; else NULL */
@@ -78,6 +79,7 @@ static int check_head(struct prefix *prefix, struct checked_head *checked)
         checked->runs = xcalloc(head->run_count, sizeof *checked->runs);
         memcpy(checked->runs, head->runs, head->run_count * sizeof *checked->runs);
     }
+    checked->has_history = r == 0 && head_has_history(head);
     if (r == 0 && head_has_nodes(head)) {
         checked->nodes = xmalloc(sizeof *checked->nodes);
         *checked->nodes = *head;
@@ -304,9 +306,19 @@ static void leave_out_given_up(struct head_check *c)
     c->heads.count = kept;
 }
 
+/* May gc have deleted heads between others? */
+static bool may_have_gaps(const struct head_check *c)
+{
+    bool may = c->prefix->head.number > 0 && head_has_history(&c->prefix->head);
+    for (size_t i = 0; i < c->heads.count; i++)
+        may = may || c->heads.at[i].has_history;
+    return may;
+}
+
 static int report_heads(struct head_check *c)
 {
     char object[OBJECT_NAME_LEN], what[96];
+    bool has_gaps = may_have_gaps(c);
     for (size_t i = 0; i < c->heads.count; i++) {
         const struct checked_head *head = &c->heads.at[i];
         object_name("heads", head->number, object);
@@ -316,7 +328,7 @@ static int report_heads(struct head_check *c)
             c->check->problem(object, describe(head->result), c->check->arg);
         uint64_t before = i > 0 ? c->heads.at[i - 1].number + 1 : head->number;
         before = head_after_given_up(&c->prefix->head, before);
-        if (before >= head->number || head->number - before >= LEAP)
+        if (has_gaps || before >= head->number || head->number - before >= LEAP)
             continue;
         object_name("heads", head->number - 1, object);
         (void)snprintf(what, sizeof what, "is missing, with all heads from number %llu on",

@@ -81,13 +81,13 @@ static int explain_none(struct choosing *c, const struct head_choice *at, char *
     if (at->number)
         return text_fail(ret_text, -ENODATA,
                          "%s: head %llu is not there: the oldest is %s, the newest %s; the writer "
-                         "keeps heads for its gc_grace",
+                         "keeps heads for its gc_grace, and those of -o keep",
                          name, (unsigned long long)at->number, oldest, newest);
     char when[TEXT_TIME_LEN];
     text_time(at->time, when);
     return text_fail(ret_text, -ENODATA,
                      "%s: no head is as old as %s: the oldest is %s, the newest %s; the writer "
-                     "keeps heads for its gc_grace",
+                     "keeps heads for its gc_grace, and those of -o keep",
                      name, when, oldest, newest);
 }
 

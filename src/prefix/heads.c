@@ -167,6 +167,8 @@ void head_sign(const struct prefix *prefix, struct head *head)
     head->incompat = prefix_features(prefix);
     head->epoch = prefix->local->epoch;
     head->writer = sb->writer;
+    if (prefix->options->sets_keep)
+        head->keep = prefix->options->keep;
     memcpy(head->store, sb->store, sizeof head->store);
     memcpy(head->history, sb->history, sizeof head->history);
     (void)snprintf(head->holder, sizeof head->holder, "%s", prefix->holder);

@@ -2,11 +2,13 @@
 /* A store holds the prefix of its remote. */
 #include "base/log.h"
 #include "prefix/lease.h"
-#include "remote/internal.h"
+#include "remote/maintenance_internal.h"
 
 void remote_head_published(struct remote *remote, const struct head *head)
 {
     remote->prefix.head = *head;
+    if (head_has_history(head))
+        history_note(&remote->maintenance->history, head);
     /* A head without a state only names the prefix's holder: the journal still begins where
      * it did. */
     bool is_anchor = head->run_count > 0 || !journal_anchor(remote->store->commit.journal)->exists;

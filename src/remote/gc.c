@@ -5,7 +5,8 @@
  * Readers elsewhere may lag: what a head named lives on for the grace after a later head was
  * published. So a head goes when the one after it is older than the grace, and what only such heads
  * named goes after them: the order is that of publishing, reversed, and a crash in between leaves
- * things that no head names, never a head that names what is gone.
+ * things that no head names, never a head that names what is gone. Some heads stay for longer, with
+ * all that they name: kept.h.
  *
  * What heads named that were given up with --rollback stays, with these, for `rollback_keep`.
  *
@@ -26,6 +27,7 @@
 #define INTERVAL_MIN_NS (1ll * 1000000000)
 #define BATCH 500u
 #define FOUND_MAX 100000u /* in one pass; the next one goes on */
+#define SLACK_NS (2ll * 1000000000)
 
 struct item {
     uint64_t id;
@@ -40,9 +42,12 @@ struct pass {
     struct remote_gc_request *request; /* NULL: none */
     int64_t now, old;                  /* by the medium's clock; before `old` is past the grace */
     int64_t begun;                     /* our history did; what is older is not ours to delete */
-    uint64_t oldest_head;              /* the number of the first of them */
+    uint64_t oldest_head;              /* the number of the first that does not stay for history */
     uint64_t needed_head;              /* it and later ones are needed by feeds of this node */
-    struct found heads;                /* but those that stay anyway */
+    struct found heads;                /* but those that stay anyway; ascending */
+    size_t first_head;                 /* of these: it and later ones stay; before it only some */
+    struct kept history;               /* heads that stay for longer */
+    uint64_t kept_bytes;
     struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
     struct found young;                                         /* that no head named, and stay */
     struct returned returned;
@@ -70,7 +75,8 @@ static bool is_held(const struct pass *pass, uint64_t epoch)
     const struct head *head = &pass->remote->prefix.head;
     for (uint32_t i = 0; i < head->given_up_count; i++) {
         const struct head_given_up *g = &head->given_up[i];
-        if (epoch <= g->epoch && (is_kept_for_now(pass, g) || pass->oldest_head <= g->last))
+        if (epoch <= g->epoch && (is_kept_for_now(pass, g) || pass->oldest_head <= g->last ||
+                                  kept_has(&pass->history, g->first, g->last)))
             return true;
     }
     return false;
@@ -98,7 +104,7 @@ static int note_run_at(struct pass *pass, uint64_t id, const struct tier_object 
         if (head->runs[i].id == id && head->runs[i].length == object->len)
             pass->kept[place] |= 1ull << i;
     if (is_own_garbage(pass, object->modified_ns) && !is_held(pass, ID_EPOCH(id)) &&
-        runs->count < FOUND_MAX && !head_names_run(head, id))
+        runs->count < FOUND_MAX && !head_names_run(head, id) && !kept_names_run(&pass->history, id))
         vector_add(runs, (struct item){id, object->modified_ns, object->len});
     return 0;
 }
@@ -137,7 +143,11 @@ static int note_pack(uint64_t id, const struct tier_object *object, void *arg)
 static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
 {
     struct pass *pass = arg;
-    if (pack->unreferenced && !pack->gone && pack->unreferenced < pass->old &&
+    const int64_t slack = pass->remote->options.gc_grace_ns / 4 + SLACK_NS;
+    bool is_kept =
+        pack->unreferenced && !pack->gone && kept_needs_pack(&pass->history, pack, slack);
+    pass->kept_bytes += is_kept ? pack->length : 0;
+    if (pack->unreferenced && !pack->gone && !is_kept && pack->unreferenced < pass->old &&
         !is_held(pass, ID_EPOCH(pack->pack)) && pass->unreferenced.count < FOUND_MAX)
         vector_add(&pass->unreferenced,
                    (struct item){pack->pack, pack->unreferenced, pack->length});
@@ -172,13 +182,39 @@ static void leave_given_up_heads(struct pass *pass)
     pass->heads.count = kept;
 }
 
+static bool stays(const struct pass *pass, uint64_t head)
+{
+    return kept_has(&pass->history, head, head);
+}
+
+static int choose_kept(struct pass *pass)
+{
+    VECTOR(struct kept_head) listed = {0};
+    for (size_t i = 0; i < pass->heads.count; i++)
+        vector_add(&listed, (struct kept_head){.number = pass->heads.at[i].id,
+                                               .modified = pass->heads.at[i].modified});
+    int r = kept_choose(pass->remote, listed.at, listed.count, &pass->history);
+    vector_free(&listed);
+    return r;
+}
+
 static int list_heads(struct pass *pass)
 {
+    const struct found *heads = &pass->heads;
     TRY(prefix_list(&pass->remote->prefix, "heads", 0, note_head, pass));
     vector_sort(&pass->heads, compare_u64);
     leave_foreign_heads(pass);
     leave_given_up_heads(pass);
-    pass->oldest_head = pass->heads.count ? pass->heads.at[0].id : 0;
+    TRY(choose_kept(pass));
+    for (size_t i = heads->count; i-- > 0;)
+        if (!stays(pass, heads->at[i].id))
+            pass->oldest_head = heads->at[i].id;
+    size_t first = 0;
+    while (!pass->history.is_unsure && first + 1 < heads->count &&
+           is_old(pass, heads->at[first + 1].modified) &&
+           heads->at[first + 1].id <= pass->needed_head)
+        first++;
+    pass->first_head = first;
     return 0;
 }
 
@@ -296,16 +332,16 @@ static int remove_items(struct pass *pass, const char *directory, const struct i
     return r;
 }
 
-/* Removes the heads before one that is older than the grace. What remains begins at *ret_first. */
-static int remove_heads(struct pass *pass, size_t *ret_first)
+/* Removes the heads before one that is older than the grace, but for those that stay. */
+static int remove_heads(struct pass *pass)
 {
-    const struct found *heads = &pass->heads;
-    size_t first = 0;
-    while (first + 1 < heads->count && is_old(pass, heads->at[first + 1].modified) &&
-           heads->at[first + 1].id <= pass->needed_head)
-        first++;
-    *ret_first = first;
-    return remove_items(pass, "heads", heads->at, first, "later heads are there");
+    struct found gone = {0};
+    for (size_t i = 0; i < pass->first_head; i++)
+        if (!stays(pass, pass->heads.at[i].id))
+            vector_add(&gone, pass->heads.at[i]);
+    int r = remove_items(pass, "heads", gone.at, gone.count, "later heads are there");
+    vector_free(&gone);
+    return r;
 }
 
 static int remove_runs_at(struct pass *pass, enum run_place place, const struct head *head,
@@ -381,15 +417,14 @@ static void keep_returned(struct pass *pass, struct found *packs)
 
 static int clean_remote(struct pass *pass)
 {
-    size_t first = 0;
     int r = pass->heads.count ? check_ours(pass->remote) : -EAGAIN;
     if (r == 0 && pass->heads.at[pass->heads.count - 1].id != pass->remote->prefix.head.number)
         r = -EAGAIN; /* the listing is not of what we published */
     if (r == 0)
-        r = remove_heads(pass, &first);
+        r = remove_heads(pass);
     if (r < 0)
         return r;
-    const struct item *oldest = &pass->heads.at[first];
+    const struct item *oldest = &pass->heads.at[pass->first_head];
     keep_returned(pass, &pass->packs);
     keep_returned(pass, &pass->unreferenced);
     keep_returned(pass, &pass->young);
@@ -405,10 +440,20 @@ static int clean_remote(struct pass *pass)
     return r;
 }
 
+static void note_kept(struct pass *pass)
+{
+    struct remote_maintenance *maintenance = pass->remote->maintenance;
+    atomic_store(&maintenance->kept_heads, pass->history.heads.count);
+    atomic_store(&maintenance->kept_bytes, pass->kept_bytes);
+    pass->remote->prefix.head.has_names = pass->history.has_names; /* the next one says so */
+}
+
 static int make_pass(struct remote *remote, struct remote_gc_request *request)
 {
     struct pass pass = {.remote = remote, .request = request, .listed.remote = remote};
     int r = view_is_of_head(remote) ? list_objects(&pass) : -EAGAIN;
+    if (r == 0)
+        note_kept(&pass);
     if (r == 0)
         r = returned_begin(&pass.returned, remote, request && request->dry_run);
     if (r == 0)
@@ -428,6 +473,7 @@ static int make_pass(struct remote *remote, struct remote_gc_request *request)
     vector_free(&pass.unreferenced);
     vector_free(&pass.probes);
     listed_done(&pass.listed);
+    kept_done(&pass.history);
     return r;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/vector.h"
 #include "remote/internal.h"
+#include "remote/kept.h"
 #include "remote/maintenance.h"
 
 #define NOTED_MAX 65536u /* packs */
@@ -25,8 +26,12 @@ struct remote_maintenance {
     int gc_result;
 
     _Atomic bool is_asked; /* for a pass over suspect packs, now */
+    /* Of the last pass: heads that stay for longer than the grace, and the bytes of packs that
+     * nothing but these needs. */
+    _Atomic uint64_t kept_heads, kept_bytes;
 
     /* The uploader's alone. */
+    struct history history;
     int64_t gc_at, repair_at; /* monotonic ns: not before */
     uint64_t relocated;       /* bytes of mostly dead packs, total */
     bool is_deferred;         /* something was left to be merged */

@@ -150,6 +150,7 @@ void remote_maintenance_free(struct remote_maintenance *maintenance)
         return;
     forget(maintenance, true);
     vector_free(&maintenance->asking);
+    history_done(&maintenance->history);
     mutex_done(&maintenance->lock);
     free(maintenance);
 }

@@ -4,8 +4,8 @@
  * ("packs/00.../ID", "journal/N"). A tier knows nothing of files.
  *
  * Objects are immutable once put, except logs (append). All calls block; any thread; different
- * objects in parallel. Names come from us only: hex digits, letters, '/', '.' and '-'; no part of
- * one begins with '.'.
+ * objects in parallel. Names come from us only: hex digits, letters, '/', '.', '-' and '_'; no part
+ * of one begins with '.'.
  *
  * Errors are -errno of the medium; -ENOENT no such object; -EEXIST (put_new); -EUCLEAN what came
  * back is not what was stored (length, checksum), or can certainly not be read. Of remotes also:

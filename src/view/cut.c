@@ -387,12 +387,13 @@ static int note_packs_named_by_cut(struct txn *txn, const struct ids *ids, uint6
 }
 
 /* A chunk of such a pack may have come to life again since the cut: it is pending upload anew. */
-static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now)
+static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now, uint64_t head)
 {
     for (size_t i = 0; i < ids->count; i++) {
         TRY(remote_pack_forget_placed(txn, ids->at[i]));
         remote_pack_leave_count(txn);
         txn->remote_pack.pub.unreferenced = now;
+        txn->remote_pack.pub.until = head;
         txn->remote_pack_dirty = true;
     }
     return 0;
@@ -421,7 +422,7 @@ static int note_published(struct view_cut *cut, uint64_t head)
     txn_begin(&txn, cut->view);
     int r = note_packs_named_by_cut(&txn, &cut->named, head);
     if (r == 0)
-        r = note_unreferenced(&txn, &cut->unreferenced, cut->now);
+        r = note_unreferenced(&txn, &cut->unreferenced, cut->now, head);
     if (r == 0) {
         note_packs_removed_by_cut(&txn, &cut->removed);
         note_reported_again(&txn, &cut->missing);

@@ -127,6 +127,7 @@ static int begin_pack(struct txn *txn, const struct pack_report *pack)
     pub->length = pack->row.pub.length;
     pub->count = pack->row.pub.count;
     pub->unreferenced = pack->row.pub.unreferenced;
+    pub->until = 0;
     pub->gone = false;
     pub->head = 1; /* published by some head */
     txn->remote_pack_loaded = txn->remote_pack_dirty = true;

@@ -124,6 +124,7 @@ static int remote_pack_take_back(struct txn *txn, uint64_t pack, uint64_t length
     if (known->length != length || known->count != count)
         return -EUCLEAN;
     known->unreferenced = 0;
+    known->until = 0;
     known->gone = false;
     known->head = 0;
     txn->remote_pack_dirty = true;

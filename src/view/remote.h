@@ -62,6 +62,8 @@ struct view_remote_pack {
     uint64_t head;        /* the first that relied on it; 0: not published */
     int64_t unreferenced; /* medium's time, ns, at which a head was published that does not need it;
                        0: needed */
+    uint64_t until;       /* unreferenced: the first head that does not need it; 0: not known, for
+                             another store published it */
     bool gone;            /* the object was deleted; the next run says so */
     int64_t suspect;      /* ns since 1970, when it could not be read (missing or damaged), and was
                              not found whole since; 0: not suspect */

@@ -343,21 +343,21 @@ int pack_row_decode(uint64_t pack, const void *p, size_t len, struct pack_row *r
     return DECODE(PACK_FIELDS);
 }
 
-/* Held bytes come behind all else, where there are any. */
-static size_t write_held_value(struct writer *w, uint8_t *p, uint64_t bytes, size_t len_max)
+/* A number that comes behind all else, unless it is 0: earlier versions had none. */
+static size_t write_last_value(struct writer *w, uint8_t *p, uint64_t number, size_t len_max)
 {
-    if (bytes)
-        write_u64(w, bytes);
-    return value_written(w, p, bytes ? len_max : len_max - sizeof bytes);
+    if (number)
+        write_u64(w, number);
+    return value_written(w, p, number ? len_max : len_max - sizeof number);
 }
 
-static int read_held_value(struct cursor *c, uint64_t *ret_bytes)
+static int read_last_value(struct cursor *c, uint64_t *ret_number)
 {
-    *ret_bytes = 0;
+    *ret_number = 0;
     if (c->at == c->end)
         return value_end(c);
-    *ret_bytes = read_u64(c);
-    return *ret_bytes == 0 ? -EUCLEAN : value_end(c);
+    *ret_number = read_u64(c);
+    return *ret_number == 0 ? -EUCLEAN : value_end(c);
 }
 
 /* Behind the chain of the journal, STATE_COUNTS. */
@@ -372,7 +372,7 @@ size_t state_encode(const struct view_state *row, uint8_t *p)
     write_u64(&w, row->applied_seq);
     write_value_bytes(&w, row->chain, sizeof row->chain);
     STATE_COUNTS(PUT);
-    return write_held_value(&w, p, row->held_bytes, STATE_VALUE_LEN_MAX);
+    return write_last_value(&w, p, row->held_bytes, STATE_VALUE_LEN_MAX);
 }
 
 int state_decode(const void *p, size_t len, struct view_state *row)
@@ -384,7 +384,7 @@ int state_decode(const void *p, size_t len, struct view_state *row)
     row->applied_seq = read_u64(&c);
     read_value_bytes(&c, row->chain, sizeof row->chain);
     STATE_COUNTS(GET);
-    return read_held_value(&c, &row->held_bytes);
+    return read_last_value(&c, &row->held_bytes);
 }
 
 #define REMOTE_PACK_FIELDS(field)                                                                  \
@@ -393,13 +393,17 @@ int state_decode(const void *p, size_t len, struct view_state *row)
 
 size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p)
 {
-    return ENCODE(REMOTE_PACK_FIELDS, REMOTE_PACK_VALUE_LEN);
+    struct writer w = value_write(p);
+    REMOTE_PACK_FIELDS(PUT);
+    return write_last_value(&w, p, row->pub.until, REMOTE_PACK_VALUE_LEN);
 }
 
 int remote_pack_row_decode(uint64_t pack, const void *p, size_t len, struct remote_pack_row *row)
 {
+    struct cursor c = value_begin(p, len);
     *row = (struct remote_pack_row){.pub = {.pack = pack}};
-    return DECODE(REMOTE_PACK_FIELDS);
+    REMOTE_PACK_FIELDS(GET);
+    return read_last_value(&c, &row->pub.until);
 }
 
 #define REMOTE_PACK_RUN_FIELDS(field) field(64, length), field(32, count), field(64, unreferenced)
@@ -425,7 +429,7 @@ size_t remote_state_row_encode(const struct remote_state_row *row, uint8_t *p)
 {
     struct writer w = value_write(p);
     REMOTE_STATE_FIELDS(PUT);
-    return write_held_value(&w, p, row->pub.held_bytes, REMOTE_STATE_VALUE_LEN_MAX);
+    return write_last_value(&w, p, row->pub.held_bytes, REMOTE_STATE_VALUE_LEN_MAX);
 }
 
 int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *row)
@@ -433,7 +437,7 @@ int remote_state_row_decode(const void *p, size_t len, struct remote_state_row *
     struct cursor c = value_begin(p, len);
     *row = (struct remote_state_row){0};
     REMOTE_STATE_FIELDS(GET);
-    return read_held_value(&c, &row->pub.held_bytes);
+    return read_last_value(&c, &row->pub.held_bytes);
 }
 
 #define TOUCHED_FIELDS(field) field(64, change), field(64, cut)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Heads and the small objects of a prefix. */
-#include "format/head.h"
+#include "format/snapshot.h"
 
 #include "fuzz.h"
 #include "mend.h"
@@ -13,6 +13,16 @@ static void decode_head(const uint8_t *p, size_t size)
     uint8_t *again = xmalloc(HEAD_LEN_MAX);
     check(strlen(head.holder) < HOLDER_MAX && head.run_count <= HEAD_RUNS_MAX);
     check(head_encode(&head, again) == size && memcmp(again, p, size) == 0);
+    free(again);
+}
+
+static void decode_snapshot(const uint8_t *p, size_t size)
+{
+    struct snapshot snapshot;
+    if (snapshot_decode(p, size, &snapshot) < 0)
+        return;
+    uint8_t *again = xmalloc(SNAPSHOT_LEN_MAX);
+    check(snapshot_encode(&snapshot, again) == size && memcmp(again, p, size) == 0);
     free(again);
 }
 
@@ -39,6 +49,7 @@ static void decode(const uint8_t *p, size_t size)
     (void)decode_writer_entry(p, size, &entry);
     (void)decode_ended(p, size, &ended);
     decode_head(p, size);
+    decode_snapshot(p, size);
     decode_prefix_info(p, size);
     (void)decode_lease(p, size, &lease);
 }
@@ -47,8 +58,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t *copy = exact_copy(data, size);
     decode(copy, size);
-    size_t len =
-        size >= 8 && memcmp(copy, "CAIRNHED", 8) != 0 && size > LEASE_LEN ? LEASE_LEN : size;
+    bool is_short =
+        size >= 8 && memcmp(copy, "CAIRNHED", 8) != 0 && memcmp(copy, "CAIRNSNP", 8) != 0;
+    size_t len = is_short && size > LEASE_LEN ? LEASE_LEN : size;
     mend_frame(copy, len);
     decode(copy, len);
     free(copy);

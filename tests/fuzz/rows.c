@@ -92,7 +92,7 @@ static void own_remote_pack(uint64_t pack, const uint8_t *value, size_t len)
     struct remote_pack_row row;
     int r = remote_pack_row_decode(pack, value, len, &row);
     check(row.pub.pack == pack);
-    if (len == sizeof wanted) {
+    if (len <= sizeof wanted && len > GONE_AT) {
         memcpy(wanted, value, len);
         wanted[GONE_AT] = value[GONE_AT] != 0;
     }

@@ -53,7 +53,7 @@ def chunk_extent(offset, length, name):
 def format_seeds():
     yield "superblock", "plain", golden("superblock.bin")[:120]
     yield "superblock", "history", golden("superblock-history.bin")[:120]
-    for name in ("head", "lease", "prefix-info"):
+    for name in ("head", "head-history", "snapshot", "lease", "prefix-info"):
         yield "head", name, golden(name + ".bin")
     records = {os.path.basename(path)[7:-4]: golden(os.path.basename(path)) for path in glob.glob(GOLDEN + "/record-*.bin")}
     for name, data in records.items():

@@ -12,6 +12,7 @@ import planted
 
 GC, DISK, DEVICE = "remote/test_gc.py", "crash/test_disk.py", "client/test_device_schedules.py"
 LANE, DENSE = "lane/test_lane_files.py", "remote/test_dense.py"
+KEEP = "remote/test_keep.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
     "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
@@ -37,6 +38,9 @@ FOUND_BY = {
     "forget_a_reference": (DENSE, "test_a_base_outlives_a_merge_of_what_it_serves"),
     "skip_local_verify": ("remote/test_condense.py", "test_old_checkpoints_become_dense"),
     "drop_a_local_base": ("remote/test_condense.py", "test_what_others_rest_on_is_deleted"),
+    "collect_a_kept_head": (KEEP, "test_the_newest_states_stay and dir"),
+    "collect_a_kept_pack": (KEEP, "test_the_newest_states_stay and dir"),
+    "collect_a_kept_run": (KEEP, "test_the_newest_states_stay and dir"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
 }
 

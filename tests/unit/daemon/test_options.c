@@ -6,6 +6,7 @@
 #include "../expect.h"
 #include "base/io.h"
 #include "codec/encode.h"
+#include "daemon/keep_text.h"
 #include "daemon/options.h"
 #include "daemon/remote_address.h"
 #include "tier/tier.h"
@@ -73,6 +74,39 @@ Test(options, printed_and_read_again)
               "[::1]:9464");
     assert_str(o.log_path, "/a,\\b");
     expect_again();
+}
+
+Test(options, what_is_kept)
+{
+    struct head_keep keep;
+    expect_ok("remote=dir:/r,keep=weekly:4,last:10,gc_grace=1m,hourly:24");
+    assert_str(o.remote.keep, "weekly:4,last:10,hourly:24");
+    expect_again();
+    expect_ok("keep=last:3\\,daily:1000,ro");
+    char *why = NULL;
+    assert_i64(keep_parse(o.remote.keep, &keep, &why), 0);
+    cr_assert(keep.last == 3 && keep.hourly == 0 && keep.daily == 1000 && keep.weekly == 0);
+    _cleanup_free_ char *text = keep_print(&keep);
+    assert_str(text, "last:3,daily:1000");
+    expect_ok("keep=none");
+    assert_i64(keep_parse(o.remote.keep, &keep, &why), 0);
+    cr_assert_not(head_keep_is_set(&keep));
+    _cleanup_free_ char *none = keep_print(&keep);
+    assert_str(none, "none");
+}
+
+Test(options, what_cannot_be_kept)
+{
+    static const char *const bad[] = {"",          "last",          "last:",      "last:0",
+                                      "last:1001", "last:-1",       "last:x",     "hourly:1,",
+                                      "yearly:1",  "last:1,last:2", "none,last:1"};
+    struct head_keep keep;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        _cleanup_free_ char *why = NULL;
+        assert_i64(keep_parse(bad[i], &keep, &why), -EINVAL, "%s", bad[i]);
+        cr_expect_not_null(why);
+    }
+    expect_error("last:3", "last:3"); /* without keep= before it */
 }
 
 Test(options, sizes)

@@ -110,6 +110,24 @@ Test(golden, head_that_gives_others_up)
     assert_i64(memcmp(head.given_up, &given_up, sizeof given_up), 0);
 }
 
+Test(golden, head_of_a_history)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_history_head(2);
+    size_t len = head_encode(&head, buf);
+    golden_compare("head-history", buf, len);
+    assert_i64(head_decode(buf, len, &head), 0);
+}
+
+Test(golden, snapshot)
+{
+    uint8_t buf[SNAPSHOT_LEN_MAX];
+    struct snapshot snapshot = sample_snapshot(2);
+    size_t len = snapshot_encode(&snapshot, buf);
+    golden_compare("snapshot", buf, len);
+    assert_i64(snapshot_decode(buf, len, &snapshot), 0);
+}
+
 Test(golden, head_of_several_nodes)
 {
     uint8_t buf[HEAD_LEN_MAX];

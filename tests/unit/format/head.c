@@ -50,6 +50,8 @@ static void expect_same_head(const struct head *a, const struct head *b)
     assert_u64(a->given_up_count, b->given_up_count);
     cr_assert_arr_eq(a->given_up, b->given_up, a->given_up_count * sizeof *a->given_up);
     assert_i64(a->end_time, b->end_time);
+    assert_i64(memcmp(&a->keep, &b->keep, sizeof a->keep), 0);
+    assert_i64(a->has_names, b->has_names);
     assert_u64(a->writer_count, b->writer_count);
     for (uint32_t i = 0; i < a->writer_count; i++) {
         assert_u64(a->writers[i].epoch, b->writers[i].epoch);
@@ -90,7 +92,7 @@ Test(head, features)
     assert_u64(get_le32(buf + 8), 2);
     assert_i64(head_decode(buf, len, &out), 0);
     expect_same_head(&in, &out);
-    sample_change(buf, len, 84, 1u << 30 | SUPERBLOCK_INCOMPAT_FX, 4);
+    sample_change(buf, len, 84, 1u << 29 | SUPERBLOCK_INCOMPAT_FX, 4);
     assert_i64(head_decode(buf, len, &out), -EPROTONOSUPPORT);
 }
 
@@ -245,7 +247,7 @@ Test(head, given_up_is_checked)
         {82, UINT16_MAX, 2, -EUCLEAN, ""},
         {82, 0, 2, -EUCLEAN, "the feature, and no entry"},
         {84, 0, 4, -EUCLEAN, "entries without the feature"},
-        {84, 1u << 31 | 1u << 30, 4, -EPROTONOSUPPORT, ""},
+        {84, 1u << 31 | 1u << 29, 4, -EPROTONOSUPPORT, ""},
         {second, CUT(16, 0), 8, -EUCLEAN, "of a later epoch"},
         {second + 8, 1 << 24, 8, -EUCLEAN, ""},
         {second + 16, 0, 8, -EUCLEAN, "head 0"},
@@ -255,6 +257,98 @@ Test(head, given_up_is_checked)
         {second + 32, UINT64_MAX, 8, -EUCLEAN, ""},
     };
     expect_changes(SAMPLE_GIVEN_UP_HEAD, changes, ARRAY_LEN(changes));
+}
+
+/* --- states that stay ------------------------------------------------------------------------- */
+
+enum { HISTORY = 24 };
+
+Test(head, history_round_trips)
+{
+    for (uint32_t runs = 0; runs <= HEAD_RUNS_MAX; runs++) {
+        uint8_t buf[HEAD_LEN_MAX];
+        struct head in = sample_history_head(runs), out;
+        in.has_names = runs % 2;
+        size_t len = head_encode(&in, buf);
+        assert_u64(len, (size_t)FIXED + RUN * runs + GIVEN_UP + HISTORY + TAIL);
+        assert_u64(get_le32(buf + 84), 1u << 31 | 1u << 30, "earlier versions refuse it");
+        assert_i64(head_decode(buf, len, &out), 0);
+        expect_same_head(&in, &out);
+    }
+}
+
+Test(head, history_is_checked)
+{
+    const size_t at = FIXED + 3 * RUN + GIVEN_UP;
+    const struct change changes[] = {
+        {at, 1000, 4, 0, ""},
+        {at, 1001, 4, -EUCLEAN, "more than any policy"},
+        {at + 4, UINT32_MAX, 4, -EUCLEAN, ""},
+        {at + 8, 1001, 4, -EUCLEAN, ""},
+        {at + 12, 1001, 4, -EUCLEAN, ""},
+        {at + 16, 0, 4, 0, "no names"},
+        {at + 16, 2, 4, -EUCLEAN, ""},
+        {at + 20, 1, 4, -EUCLEAN, ""},
+        {84, 1u << 31, 4, -EUCLEAN, "without the feature it is too long"},
+        {84, 1u << 31 | 1u << 30 | 1u << 29, 4, -EPROTONOSUPPORT, ""},
+    };
+    expect_changes(SAMPLE_HISTORY_HEAD, changes, ARRAY_LEN(changes));
+}
+
+Test(head, the_feature_without_a_history)
+{
+    uint8_t buf[HEAD_LEN_MAX];
+    struct head head = sample_history_head(3);
+    size_t len = head_encode(&head, buf);
+    memset(buf + len - TAIL - HISTORY, 0, HISTORY);
+    sample_change(buf, len, 104, get_le64(buf + 104), 8);
+    assert_i64(head_decode(buf, len, &head), -EUCLEAN);
+}
+
+/* --- snapshots with names --------------------------------------------------------------------- */
+
+Test(head, snapshot_round_trips)
+{
+    uint8_t buf[SNAPSHOT_LEN_MAX];
+    struct snapshot in = sample_snapshot(HEAD_RUNS_MAX), out;
+    memset(in.name, 'n', SNAPSHOT_NAME_MAX - 1);
+    size_t len = snapshot_encode(&in, buf);
+    assert_i64(snapshot_decode(buf, len, &out), 0);
+    assert_str(out.name, in.name);
+    assert_i64(out.created, in.created);
+    expect_same_head(&in.head, &out.head);
+}
+
+Test(head, snapshot_is_checked)
+{
+    const struct change changes[] = {
+        {8, 2, 4, -EPROTONOSUPPORT, ""},
+        {12, 1, 4, -EPROTONOSUPPORT, ""},
+        {24, 1, 4, -EUCLEAN, "the length of the head"},
+        {28, 1, 4, -EUCLEAN, ""},
+        {32, 0, 1, -EUCLEAN, "no name"},
+        {32, '/', 1, -EUCLEAN, ""},
+        {32, '.', 1, -EUCLEAN, ""},
+        {32 + 63, 'x', 1, -EUCLEAN, "no end, or not only zeros behind it"},
+        {96, 0, 1, -EUCLEAN, "no head"},
+        {96 + 336, 1, 1, -EBADMSG, "its own checksum"},
+    };
+    expect_changes(SAMPLE_SNAPSHOT, changes, ARRAY_LEN(changes));
+}
+
+Test(head, names_of_snapshots)
+{
+    static const char *const good[] = {"a", "7", "before-lr_0.1", "Step.1000"};
+    static const char *const bad[] = {
+        "",    ".",
+        "-a",  "_a",
+        "a/b", "a b",
+        "a:b", "\xc3\xa4",
+        "a\n", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"};
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        cr_expect(snapshot_name_is_sane(good[i]), "%s", good[i]);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        cr_expect_not(snapshot_name_is_sane(bad[i]), "%s", bad[i]);
 }
 
 static bool gives_up(const struct head *head, uint64_t epoch, uint64_t cut)

@@ -225,6 +225,20 @@ struct head sample_given_up_head(uint32_t runs, uint32_t count)
     return head;
 }
 
+struct head sample_history_head(uint32_t runs)
+{
+    struct head head = sample_given_up_head(runs, 1);
+    head.keep = (struct head_keep){.last = 10, .hourly = 24, .daily = 7, .weekly = 4};
+    head.has_names = true;
+    return head;
+}
+
+struct snapshot sample_snapshot(uint32_t runs)
+{
+    return (struct snapshot){
+        .name = "before-lr_0.1", .created = 1700000000123456789, .head = sample_history_head(runs)};
+}
+
 struct writer_entry sample_writer_entry(void)
 {
     struct writer_entry entry = {
@@ -323,6 +337,8 @@ const char *const sample_names[SAMPLES] = {
     [SAMPLE_HEAD] = "head",
     [SAMPLE_UNION_HEAD] = "head of several nodes",
     [SAMPLE_GIVEN_UP_HEAD] = "head that gives others up",
+    [SAMPLE_HISTORY_HEAD] = "head of a history",
+    [SAMPLE_SNAPSHOT] = "snapshot",
     [SAMPLE_FEED] = "feed",
 };
 
@@ -360,11 +376,16 @@ size_t sample_encode(enum sample which, uint32_t runs, uint8_t buf[SAMPLE_LEN_MA
         RETURN_ENCODED(batch_header, sample_batch(), batch_encode_header, BATCH_HEADER_LEN, buf)
     case SAMPLE_FEED:
         RETURN_ENCODED(feed, sample_feed(runs, room), feed_encode, feed_encoded_len(&sample), buf)
+    case SAMPLE_SNAPSHOT: {
+        struct snapshot snapshot = sample_snapshot(runs);
+        return snapshot_encode(&snapshot, buf);
+    }
     default: {
         struct head head = which == SAMPLE_HEAD ? sample_head(runs)
                            : which == SAMPLE_UNION_HEAD
                                ? sample_union_head(runs, runs ? runs - 1 : 0)
-                               : sample_given_up_head(runs, 2);
+                           : which == SAMPLE_HISTORY_HEAD ? sample_history_head(runs)
+                                                          : sample_given_up_head(runs, 2);
         return head_encode(&head, buf);
     }
     }
@@ -383,6 +404,7 @@ int sample_decode(enum sample which, const uint8_t *buf, size_t len)
         struct segment_header segment;
         struct batch_header batch;
         struct head head;
+        struct snapshot snapshot;
         struct feed feed;
     } out;
     switch (which) {
@@ -406,6 +428,8 @@ int sample_decode(enum sample which, const uint8_t *buf, size_t len)
         return batch_decode_header(buf, len, &out.batch);
     case SAMPLE_FEED:
         return feed_decode(buf, len, &out.feed);
+    case SAMPLE_SNAPSHOT:
+        return snapshot_decode(buf, len, &out.snapshot);
     default:
         return head_decode(buf, len, &out.head);
     }

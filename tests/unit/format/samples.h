@@ -4,6 +4,7 @@
 
 #include "format/feed.h"
 #include "format/head.h"
+#include "format/snapshot.h"
 #include "format/pack.h"
 #include "format/record.h"
 #include "format/segment.h"
@@ -31,6 +32,8 @@ struct head sample_union_head(uint32_t runs, uint32_t writers);
 struct writer_entry sample_writer_entry(void);
 struct ended sample_ended(void);
 struct head sample_given_up_head(uint32_t runs, uint32_t count);
+struct head sample_history_head(uint32_t runs);
+struct snapshot sample_snapshot(uint32_t runs);
 /* Its records are in `room`, which has FEED_SAMPLE_LEN. */
 #define FEED_SAMPLE_LEN 4096u
 struct feed sample_feed(uint32_t runs, void *room);
@@ -51,12 +54,14 @@ enum sample {
     SAMPLE_HEAD,       /* from here on with runs */
     SAMPLE_UNION_HEAD, /* and one writer less */
     SAMPLE_GIVEN_UP_HEAD,
+    SAMPLE_HISTORY_HEAD,
+    SAMPLE_SNAPSHOT,
     SAMPLE_FEED,
     SAMPLES
 };
 
 #define SAMPLE_RUNS 3u /* where nothing else is said */
-#define SAMPLE_LEN_MAX HEAD_LEN_MAX
+#define SAMPLE_LEN_MAX SNAPSHOT_LEN_MAX
 
 extern const char *const sample_names[SAMPLES];
 /* Every byte of it is written; returns the length. */

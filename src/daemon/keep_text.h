@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The text of -o keep. Pure functions. */
+#pragma once
+
+#include "format/head.h"
+
+/* "last:10,hourly:24,daily:7,weekly:4", each once at most and in any order; "none". -EINVAL with
+ * *ret_text, one line to be freed. */
+CAIRN_MUST_CHECK int keep_parse(const char *text, struct head_keep *ret, char **ret_text);
+/* As keep_parse() reads it. Caller frees. */
+char *keep_print(const struct head_keep *keep);
+/* Is it one of the rules, such as "hourly:24"? A list of mount options is separated by the same
+ * comma. */
+CAIRN_MUST_CHECK bool keep_is_rule(const char *text);

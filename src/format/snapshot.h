@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Snapshots with names: objects "snapshots/NAME" of a remote's prefix. Created exclusively, never
+ * overwritten; each has the whole head that it names. Pure functions; any thread. */
+#pragma once
+
+#include "format/head.h"
+
+#define SNAPSHOT_VERSION 1u
+#define SNAPSHOT_DIRECTORY "snapshots"
+#define SNAPSHOT_NAME_MAX 64u /* with its end */
+#define SNAPSHOT_OBJECT_LEN (sizeof SNAPSHOT_DIRECTORY + SNAPSHOT_NAME_MAX)
+#define SNAPSHOT_LEN_MAX (HEAD_LEN_MAX + 128u)
+
+struct snapshot {
+    char name[SNAPSHOT_NAME_MAX];
+    int64_t created; /* ns since 1970, by the writer's clock */
+    struct head head;
+};
+
+/* 1 to 63 letters of English, digits, '.', '-' and '_', of which the first is a letter or a digit:
+ * what every tier takes for the name of an object. */
+CAIRN_MUST_CHECK bool snapshot_name_is_sane(const char *name);
+void snapshot_object_name(const char *name, char buf[SNAPSHOT_OBJECT_LEN]);
+
+/* Returns the length, at most SNAPSHOT_LEN_MAX; `buf` has that much room. */
+size_t snapshot_encode(const struct snapshot *snapshot, void *buf);
+/* Errors as of head_decode(). */
+CAIRN_MUST_CHECK int snapshot_decode(const void *buf, size_t len, struct snapshot *ret);

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""-o keep: states of a remote that stay for longer than the grace, whole, and nothing else beside them."""
+import os
+import shutil
+import struct
+import time
+
+import pytest
+
+import remote as remotes
+import rig
+import trained
+from remote import runs_of
+
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
+GRACE = 1  # seconds
+SMALL = {"stage": "128M", "writeback_delay": "50ms", "reduce": "dense", "reduce_after": "0s", "gc_grace": f"{GRACE}s", "lease": "2s"}
+
+
+def cut_of(head):
+    return struct.unpack_from("<Q", head, 104)[0]
+
+
+class Kept:
+    """A writer, and the tree of every state that it published, by its cut: heads that follow each other with one cut are one state."""
+
+    def __init__(self, node, directory):
+        self.node, self.directory = node, directory
+        self.tree, self.states, self.seen = {}, {}, {}
+
+    @property
+    def remote(self):
+        return self.node.remote
+
+    def put(self, name, seed, size=400_000):
+        data = trained.trained_bytes(seed, size)
+        path = os.path.join(self.node.mnt, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        rig.write_file(path, data)
+        self.tree[name] = data
+
+    def remove(self, name):
+        os.unlink(os.path.join(self.node.mnt, name))
+        del self.tree[name]
+
+    def rename(self, name, new):
+        os.rename(os.path.join(self.node.mnt, name), os.path.join(self.node.mnt, new))
+        self.tree[new] = self.tree.pop(name)
+
+    def truncate(self, name, size):
+        os.truncate(os.path.join(self.node.mnt, name), size)
+        self.tree[name] = self.tree[name][:size]
+
+    def publish(self):
+        """The tree is a state; its cut."""
+        self.node.wait_remote()
+        heads = self.look()
+        cut = cut_of(heads[max(heads)])
+        self.states[cut] = dict(self.tree)
+        return cut
+
+    def look(self):
+        heads = self.remote.heads()
+        self.seen.update((number, cut_of(head)) for number, head in heads.items() if runs_of(head))
+        return heads
+
+    def cuts(self, heads=None):
+        """Of the heads that are there, in order, each once."""
+        heads = self.look() if heads is None else heads
+        return list(dict.fromkeys(cut_of(heads[number]) for number in sorted(heads) if runs_of(heads[number])))
+
+    def gc(self):
+        return self.node.verb("gc", self.node.mnt).stdout
+
+    def settle(self, count):
+        """Nothing but the policy's states stays: of each the newest head, all runs that one of them names, and no other."""
+
+        def is_settled():
+            self.gc()
+            heads = self.look()
+            with_state = {number: head for number, head in heads.items() if runs_of(head)}
+            named = {run for head in heads.values() for run in runs_of(head)}
+            runs = {int(name[-16:], 16) for place in ("runs", "copies") for name in self.remote.names(f"{place}/")
+                    if not os.path.basename(name).startswith(".")}
+            assert named <= runs or self.remote.heads() != heads, named - runs
+            return len(heads) == len(with_state) == len(self.cuts(heads)) <= count and runs == named
+
+        rig.poll(is_settled, 60, f"{count} states", 0.5)
+
+    def expected(self, count):
+        """The cuts of the newest states that were ever seen."""
+        return list(dict.fromkeys(self.seen[number] for number in sorted(self.seen)))[-count:]
+
+    def shown(self, *args):
+        out = os.path.join(self.directory, "out")
+        shutil.rmtree(out, ignore_errors=True)
+        os.mkdir(out)
+        self.node.verb("cp", "-r", *self.remote.flags(), *args, self.remote.spec("/"), out)
+        paths = [os.path.join(top, name) for top, _, names in os.walk(out) for name in names]
+        return {os.path.relpath(path, out): rig.read_file(path) for path in paths}
+
+    def check(self, least):
+        """Each head that is there shows the tree of its state. A state of which nothing is known is one between two changes."""
+        heads, checked = self.look(), set()
+        for number in sorted(heads, reverse=True):
+            cut = cut_of(heads[number])
+            if cut in checked or cut not in self.states or not runs_of(heads[number]):
+                continue
+            try:
+                shown, expected = self.shown("--at", str(number)), self.states[cut]
+            except AssertionError:
+                if number not in self.remote.heads():
+                    continue  # its time was over
+                raise
+            checked.add(cut)
+            assert sorted(shown) == sorted(expected), number
+            assert not [name for name in shown if shown[name] != expected[name]], number
+        assert len(checked) >= least, (len(checked), len(heads))
+
+
+@pytest.fixture
+def kept(on_remote, remote, directory):
+    return Kept(on_remote(remote, **SMALL), directory)
+
+
+def checkpoints(kept, count, first=0):
+    """Each replaces the one before."""
+    for step in range(first, first + count):
+        kept.put("latest.pt", step)
+        kept.publish()
+
+
+def test_the_newest_states_stay(kept):
+    """Also where what they need was deleted, renamed, written over and truncated since."""
+    kept.node.mount(keep="last:5")
+    kept.put("step1/model.pt", 1)
+    kept.put("step1/optimizer.pt", 2)
+    kept.publish()
+    kept.put("step2/model.pt", 3)
+    kept.publish()
+    kept.remove("step1/model.pt")
+    kept.publish()
+    kept.rename("step2/model.pt", "best.pt")
+    kept.publish()
+    kept.truncate("step1/optimizer.pt", 5000)
+    kept.publish()
+    time.sleep(GRACE + 0.5)
+    kept.settle(5)
+    assert kept.cuts() == kept.expected(5)
+    kept.check(3)
+    checkpoints(kept, 6)
+    kept.settle(5)
+    assert kept.cuts() == kept.expected(5)
+    kept.check(4)
+
+
+def test_what_stays_is_no_more_than_it_needs(kept):
+    """States that share nothing: the remote holds what so many live ones hold."""
+    size = 2 * rig.MIB
+    kept.node.mount(keep="last:4", reduce="fast")
+    for step in range(9):
+        kept.tree["latest.pt"] = data = rig.seeded_bytes(step, size)
+        rig.write_file(os.path.join(kept.node.mnt, "latest.pt"), data)
+        kept.publish()
+    kept.settle(4)
+    kept.check(2)
+    count = len({kept.states[cut]["latest.pt"] for cut in kept.cuts() if cut in kept.states})
+
+    def packs():
+        kept.gc()
+        return sum(kept.remote.names("packs/").values())
+
+    rig.poll(lambda: packs() <= (count + 1) * size * 1.03, 30, f"{count} states' bytes", 0.5)
+    assert packs() >= count * size
+
+
+def test_without_the_option_it_is_what_the_mount_before_said(kept):
+    """On any node; `none` ends it."""
+    kept.node.mount(keep="last:3")
+    checkpoints(kept, 5)
+    kept.node.umount(drain="remote")
+    fresh = Kept(kept.node.fresh(), kept.directory)
+    fresh.tree, fresh.states, fresh.seen = kept.tree, kept.states, kept.seen
+    fresh.node.mount(takeover=True)
+    checkpoints(fresh, 4, 10)
+    time.sleep(GRACE + 0.5)
+    fresh.settle(3)
+    fresh.check(2)
+    fresh.node.umount(drain="remote")
+    fresh.node.mount(keep="none")
+    fresh.put("more", 99)
+    fresh.publish()
+    time.sleep(GRACE + 0.5)
+    fresh.settle(1)
+    fresh.node.umount()
+
+
+def test_a_taker_over_keeps_what_the_one_before_left(kept):
+    """It only knows since when packs are unreferenced, not from which head on."""
+    kept.node.mount(keep="last:6")
+    checkpoints(kept, 6)
+    kept.node.umount(drain="remote")
+    fresh = Kept(kept.node.fresh(), kept.directory)
+    fresh.tree, fresh.states, fresh.seen = kept.tree, kept.states, kept.seen
+    fresh.node.mount(takeover=True)
+    time.sleep(GRACE + 0.5)
+    for _ in range(3):
+        fresh.gc()
+    fresh.check(4)
+    fresh.node.umount()
+
+
+def test_a_head_that_is_damaged_costs_no_other(kept, rng):
+    kept.node.mount(keep="last:8")
+    checkpoints(kept, 6)
+    heads = kept.look()
+    damaged = sorted(heads)[len(heads) // 2]
+    kept.node.umount(drain="remote")  # the next mount has to read them
+    kept.remote.corrupt(f"heads/{damaged:016x}", rng)
+    kept.node.mount()
+    time.sleep(GRACE + 0.5)
+    for _ in range(3):
+        kept.gc()
+    assert f"head {damaged} cannot be read" in kept.node.log()
+    kept.remote.delete(f"heads/{damaged:016x}")
+    kept.check(4)
+
+
+@pytest.mark.parametrize("keep, says", [
+    ("yearly:1", "'yearly:1' is no rule"),
+    ("last", "'last' is no rule"),
+    ("last:0", "no number from 1 to 1000"),
+    ("last:1,last:2", "last is given twice"),
+    ("", "empty value"),
+])
+def test_a_policy_that_does_not_parse(kept, keep, says):
+    done = kept.node.verb("mount", kept.node.store, kept.node.mnt, "-o", kept.node.option_string({"keep": keep}), code=1)
+    assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_where_no_policy_can_be(on_remote, remote):
+    node = on_remote(remote, **SMALL)
+    refused = node.verb("mount", node.store, node.mnt, "-o", node.option_string({"keep": "last:1", "nodes": True}), code=1).stderr
+    assert "keep and nodes exclude each other" in refused
+    lone = node.option_string({"keep": "last:1", **dict.fromkeys(remote.options())})
+    assert "option keep: no remote" in node.verb("mount", node.store, node.mnt, "-o", lone, code=1).stderr
+
+
+# --- campaign --------------------------------------------------------------------------------------------------------------------------
+
+ROUNDS, USUAL_ROUNDS = 1000, 60
+
+
+def change(kept, rng, step):
+    names = sorted(kept.tree)
+    what = rng.choice(["put"] * 4 + ["over", "remove", "rename", "truncate"])
+    if what == "put" or not names:
+        kept.put(f"run/step{step}.pt", rng.randrange(1 << 30), rng.randrange(1, 900_000))
+    elif what == "over":
+        kept.put(rng.choice(names), rng.randrange(1 << 30), rng.randrange(1, 900_000))
+    elif what == "remove" or len(names) > 8:
+        kept.remove(rng.choice(names))
+    elif what == "rename":
+        kept.rename(rng.choice(names), f"run/renamed{step}.pt")
+    else:
+        name = rng.choice(names)
+        kept.truncate(name, rng.randrange(len(kept.tree[name]) + 1))
+
+
+def restart(kept, rng):
+    """The daemon dies, or the power does, or another node takes over."""
+    what = rng.choice(["kill", "power", "umount", "view", "node"])
+    if what == "kill":
+        kept.node.kill9()
+    else:
+        kept.node.umount(drain="remote")
+    if what == "power":
+        kept.node.drop_stage()
+    if what == "view":
+        kept.node.delete_view()
+    if what == "node":
+        kept.node = kept.node.fresh()
+    return {"takeover": True} if what == "node" else {}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.pieces(10)
+def test_campaign(on_remote, directory, rng, piece):
+    """What stays is the policy's, whole, whatever was changed, collected, killed and taken over; what else there was goes."""
+    kept = Kept(on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **SMALL), directory)
+    full = piece.count > 1
+    count = rng.randrange(3, 9)
+    kept.node.mount(keep=f"last:{count}")
+    for step in range(piece.share(ROUNDS) if full else USUAL_ROUNDS):
+        change(kept, rng, step)
+        if rng.random() < 0.7:
+            kept.publish()
+        if rng.random() < 0.3:
+            kept.gc()
+        if rng.random() < 0.08:
+            options = restart(kept, rng)
+            if rng.random() < 0.3:
+                count = rng.randrange(3, 9)
+                options["keep"] = f"last:{count}"
+            kept.node.mount(**options)
+            kept.publish()
+        if rng.random() < 0.06:
+            kept.publish()
+            kept.check(1)
+        if rng.random() < 0.03:
+            kept.settle(count)
+    kept.publish()
+    kept.settle(count)
+    kept.check(1)
+    kept.node.umount(drain="remote")
