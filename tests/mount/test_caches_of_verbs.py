@@ -11,6 +11,7 @@ from kept import KEPT
 from test_damage import find_in_packs
 
 pytestmark = pytest.mark.needs_mount
+REMEMBERED = 24 * rig.MIB  # what a daemon keeps in memory of what it read from NVMe
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_what_was_waited_for_is_there(remote_mount):
 def test_what_evict_warmup_and_scrub_did_is_seen(remote_mount, rng):
     """When the verb has returned, all that tells where a file lies says so, reads go there, and nothing else about it has changed."""
     remote_mount.mount()
-    path, size = os.path.join(remote_mount.mnt, "file"), 8 * rig.MIB
+    path, size = os.path.join(remote_mount.mnt, "file"), REMEMBERED + 8 * rig.MIB
     data = rig.seeded_bytes(rng.random(), size)
     rig.write_file(path, data)
     do(remote_mount, "wait", "--level", "remote", path)
@@ -104,7 +105,7 @@ def test_what_evict_warmup_and_scrub_did_is_seen(remote_mount, rng):
     got = fetched(remote_mount)
     assert read_past_the_page_cache(path) == data and fetched(remote_mount) == got and remote_mount.status()["damage"] == []
     do(remote_mount, "evict", path)
-    assert read_past_the_page_cache(path) == data and fetched(remote_mount) >= got + size
+    assert read_past_the_page_cache(path) == data and fetched(remote_mount) >= got + size - REMEMBERED
     after = os.stat(path)
     assert (after.st_size, after.st_blocks, after.st_mtime_ns, after.st_ctime_ns) == (before.st_size, before.st_blocks, before.st_mtime_ns,
                                                                                       before.st_ctime_ns)
