@@ -15,10 +15,14 @@ void merge_setup(void)
     now = T0 * 10;
 }
 
-void merge_teardown(void)
+void merge_expect_whole(void)
 {
     expect_check_ok(f.view);
     assert_u64(merge_counts(merge).impossible, impossible);
+}
+
+void merge_teardown(void)
+{
     merge_free(merge);
     fixture_close(&f);
 }

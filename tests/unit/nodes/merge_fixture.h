@@ -2,6 +2,7 @@
 /* A union of names, and nodes whose operations are merged into it. */
 #pragma once
 
+#include "../checked_test.h"
 #include "../view/helpers.h"
 #include "nodes/merge.h"
 
@@ -19,6 +20,8 @@ extern struct node one, two;
 
 void merge_setup(void);
 void merge_teardown(void);
+/* The union is, and nothing was told that no node may tell, but for what the test says. */
+void merge_expect_whole(void);
 uint64_t new_ino(struct node *node);
 uint64_t merge_op(struct node *node, struct record rec);
 uint64_t make_dir(struct node *node, uint64_t parent, const char *name);

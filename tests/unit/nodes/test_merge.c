@@ -7,7 +7,7 @@ TestSuite(merge, .init = merge_setup, .fini = merge_teardown);
 
 /* --- rules ------------------------------------------------------------------------------------ */
 
-Test(merge, one_node_alone)
+CheckedTest(merge, one_node_alone, merge_expect_whole)
 {
     uint64_t dir = make_dir(&one, ROOT_INO, "step1"), file = make_file(&one, dir, "shard");
     write_file(&one, file, 2, 9);
@@ -22,7 +22,7 @@ Test(merge, one_node_alone)
     EXPECT_COUNT(done, 6);
 }
 
-Test(merge, two_make_one_directory)
+CheckedTest(merge, two_make_one_directory, merge_expect_whole)
 {
     uint64_t first = make_dir(&one, ROOT_INO, "step1"), second = make_dir(&two, ROOT_INO, "step1");
     uint64_t a = make_file(&one, first, "shard0"), b = make_file(&two, second, "shard1");
@@ -38,7 +38,7 @@ Test(merge, two_make_one_directory)
 }
 
 /* Each node ends with its own, and the last one takes the directory with it. */
-Test(merge, rmdir_of_a_directory_of_both)
+CheckedTest(merge, rmdir_of_a_directory_of_both, merge_expect_whole)
 {
     uint64_t first = make_dir(&one, ROOT_INO, "step1"), second = make_dir(&two, ROOT_INO, "step1");
     uint64_t a = make_file(&one, first, "shard0"), b = make_file(&two, second, "shard1");
@@ -52,7 +52,7 @@ Test(merge, rmdir_of_a_directory_of_both)
     EXPECT_COUNT(refused, 1);
 }
 
-Test(merge, a_directory_comes_back_for_what_is_made_in_it)
+CheckedTest(merge, a_directory_comes_back_for_what_is_made_in_it, merge_expect_whole)
 {
     uint64_t first = make_dir(&one, ROOT_INO, "run"), second = make_dir(&two, ROOT_INO, "run");
     uint64_t below = make_dir(&two, second, "step1");
@@ -68,7 +68,7 @@ Test(merge, a_directory_comes_back_for_what_is_made_in_it)
     assert_u64(at("run/step2/shard"), file);
 }
 
-Test(merge, directories_come_back_with_all_above_them)
+CheckedTest(merge, directories_come_back_with_all_above_them, merge_expect_whole)
 {
     uint64_t a = make_dir(&one, ROOT_INO, "a"), b = make_dir(&one, a, "b"),
              c = make_dir(&one, b, "c");
@@ -83,7 +83,7 @@ Test(merge, directories_come_back_with_all_above_them)
 }
 
 /* What has the name by now is the directory. */
-Test(merge, a_directory_that_would_come_back_joins_its_successor)
+CheckedTest(merge, a_directory_that_would_come_back_joins_its_successor, merge_expect_whole)
 {
     uint64_t first = make_dir(&one, ROOT_INO, "run"), second = make_dir(&two, ROOT_INO, "run");
     remove_name(&one, first, ROOT_INO, "run");
@@ -95,7 +95,7 @@ Test(merge, a_directory_that_would_come_back_joins_its_successor)
 }
 
 /* The first one's node goes on with what has no name here, until it has it no more. */
-Test(merge, two_make_one_file)
+CheckedTest(merge, two_make_one_file, merge_expect_whole)
 {
     uint64_t first = make_file(&one, ROOT_INO, "latest"),
              second = make_file(&two, ROOT_INO, "latest");
@@ -112,7 +112,7 @@ Test(merge, two_make_one_file)
     EXPECT_COUNT(refused, 0);
 }
 
-Test(merge, the_newest_version_stays)
+CheckedTest(merge, the_newest_version_stays, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "a");
     write_file(&one, file, 3, 30);
@@ -122,7 +122,7 @@ Test(merge, the_newest_version_stays)
     EXPECT_COUNT(refused, 2);
 }
 
-Test(merge, a_directory_wins_over_a_file)
+CheckedTest(merge, a_directory_wins_over_a_file, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "x"), dir = make_dir(&two, ROOT_INO, "x");
     assert_u64(at("x"), dir);
@@ -135,7 +135,7 @@ Test(merge, a_directory_wins_over_a_file)
     EXPECT_COUNT(renamed, 2);
 }
 
-Test(merge, a_long_name_beside_a_directory)
+CheckedTest(merge, a_long_name_beside_a_directory, merge_expect_whole)
 {
     char name[NAME_LEN_MAX + 1];
     memset(name, 'n', NAME_LEN_MAX);
@@ -146,7 +146,7 @@ Test(merge, a_long_name_beside_a_directory)
     assert_u64(at(name), file);
 }
 
-Test(merge, rename_onto_what_the_node_did_not_know)
+CheckedTest(merge, rename_onto_what_the_node_did_not_know, merge_expect_whole)
 {
     uint64_t theirs = make_file(&two, ROOT_INO, "latest"), mine = make_file(&one, ROOT_INO, "tmp");
     move(&one, mine, 0, ROOT_INO, "tmp", ROOT_INO, "latest");
@@ -155,7 +155,7 @@ Test(merge, rename_onto_what_the_node_did_not_know)
     EXPECT_COUNT(refused, 1);
 }
 
-Test(merge, rename_over_its_own)
+CheckedTest(merge, rename_over_its_own, merge_expect_whole)
 {
     uint64_t old = make_file(&one, ROOT_INO, "latest"), new = make_file(&one, ROOT_INO, "tmp");
     move(&one, new, old, ROOT_INO, "tmp", ROOT_INO, "latest");
@@ -166,7 +166,7 @@ Test(merge, rename_over_its_own)
 
 /* Its place in the directory is the node's to give, unless another name still has it: that of x,
  * which its node moved to y, and there exchanged with t. */
-Test(merge, places_in_a_directory_stay_unique)
+CheckedTest(merge, places_in_a_directory_stay_unique, merge_expect_whole)
 {
     uint64_t x = make_file(&one, ROOT_INO, "x"), theirs = make_file(&two, ROOT_INO, "y");
     uint64_t dir = make_dir(&one, ROOT_INO, "d"), t = make_file(&one, dir, "t");
@@ -205,7 +205,7 @@ Test(merge, places_in_a_directory_stay_unique)
     EXPECT_COUNT(refused, 2);
 }
 
-Test(merge, rename_of_a_directory_of_both)
+CheckedTest(merge, rename_of_a_directory_of_both, merge_expect_whole)
 {
     uint64_t first = make_dir(&one, ROOT_INO, "step.tmp");
     uint64_t second = make_dir(&two, ROOT_INO, "step.tmp");
@@ -218,7 +218,7 @@ Test(merge, rename_of_a_directory_of_both)
 }
 
 /* Each moves its directory into the other's. */
-Test(merge, no_directory_comes_to_lie_below_itself)
+CheckedTest(merge, no_directory_comes_to_lie_below_itself, merge_expect_whole)
 {
     uint64_t a = make_dir(&one, ROOT_INO, "a"), b = make_dir(&one, ROOT_INO, "b");
     uint64_t a2 = make_dir(&two, ROOT_INO, "a"), b2 = make_dir(&two, ROOT_INO, "b");
@@ -228,7 +228,7 @@ Test(merge, no_directory_comes_to_lie_below_itself)
     EXPECT_COUNT(refused, 1);
 }
 
-Test(merge, exchange)
+CheckedTest(merge, exchange, merge_expect_whole)
 {
     uint64_t x = make_file(&one, ROOT_INO, "x"), y = make_dir(&one, ROOT_INO, "y");
     struct record rec = {.type = REC_RENAME,
@@ -248,7 +248,7 @@ Test(merge, exchange)
     EXPECT_COUNT(refused, 1);
 }
 
-Test(merge, attributes)
+CheckedTest(merge, attributes, merge_expect_whole)
 {
     uint64_t first = make_dir(&one, ROOT_INO, "d"), second = make_dir(&two, ROOT_INO, "d");
     (void)merge_op(&two, (struct record){.type = REC_SETATTR,
@@ -267,7 +267,7 @@ Test(merge, attributes)
     EXPECT_COUNT(refused, 1);
 }
 
-Test(merge, links)
+CheckedTest(merge, links, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "a");
     link_to(&one, file, ROOT_INO, "b");
@@ -278,7 +278,7 @@ Test(merge, links)
 }
 
 /* A node with a bug, or a feed that somebody made. */
-Test(merge, records_of_no_node)
+CheckedTest(merge, records_of_no_node, merge_expect_whole)
 {
     uint64_t dir = make_dir(&one, ROOT_INO, "d"), file = make_file(&one, dir, "f");
     char *before = dump(f.view);
@@ -310,7 +310,7 @@ Test(merge, records_of_no_node)
     assert_u64(inode_of(&f, make_file(&two, 4711, "below-nothing")).nlink, 0);
 }
 
-Test(merge, records_that_no_feed_has)
+CheckedTest(merge, records_that_no_feed_has, merge_expect_whole)
 {
     struct record rec = {.type = REC_SEAL, .ino = 5, .seq = 1};
     assert_i64(merge_record(merge, 1, &rec), -EUCLEAN);
@@ -401,7 +401,7 @@ static uint64_t file_at(const struct known *known, unsigned i)
 
 /* Nodes that share directories, and no file: each file is where its node has it, and no other is
  * there, whatever became of the directories. */
-Test(merge, files_of_all_nodes_in_common_directories)
+CheckedTest(merge, files_of_all_nodes_in_common_directories, merge_expect_whole)
 {
     struct seeded seeded = {test_number("CAIRN_TESTS_SEED", 1)};
     struct known known[NODES] = {0};
@@ -432,8 +432,8 @@ Test(merge, files_of_all_nodes_in_common_directories)
 }
 
 /* Few names, of all: nothing is as a node has it, but each operation is done or refused, and the
- * union is whole (teardown). */
-Test(merge, all_names_clash)
+ * union is whole. */
+CheckedTest(merge, all_names_clash, merge_expect_whole)
 {
     struct seeded seeded = {test_number("CAIRN_TESTS_SEED", 1) + 1};
     static const char *const names[] = {"a", "b", "c", "d"};

@@ -25,10 +25,14 @@ static void setup_stopped(void)
     setup();
 }
 
+static void check_heads(void)
+{
+    world_check(&w);
+}
+
 static void teardown(void)
 {
     merger_free(merger);
-    world_check(&w);
     world_close(&w);
 }
 
@@ -70,7 +74,7 @@ static void next_round(struct seeded *seeded, unsigned steps)
 
 /* They tell of whatever rounds they like, but for those that many zeros end: so a common one
  * comes. */
-Test(merger, nodes_that_leave_rounds_out)
+CheckedTest(merger, nodes_that_leave_rounds_out, check_heads)
 {
     struct seeded seeded = {test_number("CAIRN_TESTS_SEED", 1)};
     for (unsigned i = 0; i < 3; i++)
@@ -89,7 +93,7 @@ Test(merger, nodes_that_leave_rounds_out)
 }
 
 /* Only a round that both determine is one: what they tell beside it waits. */
-Test(merger, no_head_before_a_common_round)
+CheckedTest(merger, no_head_before_a_common_round, check_heads)
 {
     struct seeded seeded = {2};
     world_join(&w, 0);
@@ -113,7 +117,7 @@ Test(merger, no_head_before_a_common_round)
 }
 
 /* Rounds of which this node's clock cannot say for sure that they passed. */
-Test(merger, a_round_that_may_not_have_passed)
+CheckedTest(merger, a_round_that_may_not_have_passed, check_heads)
 {
     struct seeded seeded = {3};
     world_join(&w, 0);
@@ -127,7 +131,7 @@ Test(merger, a_round_that_may_not_have_passed)
 }
 
 /* Nothing is published until it tells; then its names are there. */
-Test(merger, a_node_that_joins)
+CheckedTest(merger, a_node_that_joins, check_heads)
 {
     struct seeded seeded = {4};
     world_join(&w, 0);
@@ -155,7 +159,7 @@ Test(merger, a_node_that_joins)
 
 /* It holds nobody up, and its content is named; when its store is back, that is the node's newest
  * feed's to do. */
-Test(merger, a_node_that_leaves_and_comes_again)
+CheckedTest(merger, a_node_that_leaves_and_comes_again, check_heads)
 {
     struct seeded seeded = {5};
     merger_free(merger);
@@ -201,7 +205,7 @@ Test(merger, a_node_that_leaves_and_comes_again)
 }
 
 /* A node that does nothing tells rounds alone: no head is made of them within the minute. */
-Test(merger, nothing_new)
+CheckedTest(merger, nothing_new, check_heads)
 {
     struct seeded seeded = {6};
     world_join(&w, 0);
@@ -217,7 +221,7 @@ Test(merger, nothing_new)
     assert_u64(world_newest_head(&w), 2);
 }
 
-Test(merger, a_silent_node)
+CheckedTest(merger, a_silent_node, check_heads)
 {
     struct seeded seeded = {7};
     merger_free(merger);
@@ -249,7 +253,7 @@ Test(merger, a_silent_node)
 }
 
 /* What is not kept in memory is read again. */
-Test(merger, feeds_that_wait_for_long)
+CheckedTest(merger, feeds_that_wait_for_long, check_heads)
 {
     struct seeded seeded = {8};
     merger_free(merger);
@@ -269,7 +273,7 @@ Test(merger, feeds_that_wait_for_long)
 }
 
 /* Heads have few runs, however many there were. */
-Test(merger, runs_are_merged)
+CheckedTest(merger, runs_are_merged, check_heads)
 {
     struct seeded seeded = {9};
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -291,7 +295,9 @@ Test(merger, runs_are_merged)
     assert_i64(access(runs, F_OK), 0);
 }
 
-Test(merger_thread, its_thread, .init = setup, .fini = teardown)
+TestSuite(merger_thread, .init = setup, .fini = teardown);
+
+CheckedTest(merger_thread, its_thread, check_heads)
 {
     struct seeded seeded = {10};
     world_join(&w, 0);

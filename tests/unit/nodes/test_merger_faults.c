@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Mergers that end, or follow each other, and objects that are damaged or forged. Each head is
- * checked all the same (teardown). */
+ * checked all the same (check_heads()). */
 #include "../expect.h"
 #include "../shell.h"
 #include "../spoil.h"
@@ -28,11 +28,15 @@ static void setup(void)
     world_join(&w, 1);
 }
 
+static void check_heads(void)
+{
+    world_check(&w);
+}
+
 static void teardown(void)
 {
     merger_free(merger);
     merger_free(other);
-    world_check(&w);
     world_close(&w);
 }
 
@@ -89,7 +93,7 @@ static void expect_head(uint64_t number)
 
 /* --- one after the other ---------------------------------------------------------------------- */
 
-Test(merger_faults, another_takes_over)
+CheckedTest(merger_faults, another_takes_over, check_heads)
 {
     begin_with(SHORT_NS, GRACE_NS);
     other = world_merger(&w, 2, SHORT_NS, GRACE_NS);
@@ -118,7 +122,7 @@ Test(merger_faults, another_takes_over)
 }
 
 /* Each takes itself for the merger. */
-Test(merger_faults, two_at_once)
+CheckedTest(merger_faults, two_at_once, check_heads)
 {
     pass(merger);
     shell("rm %s/lease/holder", w.path);
@@ -136,7 +140,7 @@ static void turn_other(void *arg)
 }
 
 /* A turn that is longer than the lease keeps it. */
-Test(merger_faults, a_long_turn)
+CheckedTest(merger_faults, a_long_turn, check_heads)
 {
     for (unsigned i = 0; i < 12; i++)
         next_round();
@@ -151,7 +155,7 @@ Test(merger_faults, a_long_turn)
 }
 
 /* The other creates the head under the number that this one is about to create. */
-Test(merger_faults, a_head_of_another_in_its_place)
+CheckedTest(merger_faults, a_head_of_another_in_its_place, check_heads)
 {
     pass(merger);
     shell("rm %s/lease/holder", w.path);
@@ -168,7 +172,7 @@ Test(merger_faults, a_head_of_another_in_its_place)
 }
 
 /* The answer says nothing of what happened, or that it may be repeated. */
-Test(merger_faults, lost_answers)
+CheckedTest(merger_faults, lost_answers, check_heads)
 {
     pass(merger);
     odd.lost_answer = -EACCES;
@@ -184,7 +188,7 @@ Test(merger_faults, lost_answers)
 }
 
 /* Its run is there, and no head: the next one of its store makes both anew. */
-Test(merger_faults, ended_between_run_and_head)
+CheckedTest(merger_faults, ended_between_run_and_head, check_heads)
 {
     pass(merger);
     odd.fails_heads = true;
@@ -200,7 +204,7 @@ Test(merger_faults, ended_between_run_and_head)
 }
 
 /* Whatever a predecessor left in STORE/union. */
-Test(merger_faults, leftovers_in_its_directory)
+CheckedTest(merger_faults, leftovers_in_its_directory, check_heads)
 {
     pass(merger);
     merger_free(merger);
@@ -227,7 +231,7 @@ static char *feed_path(unsigned node)
 }
 
 /* The union stands until the feed is whole again. */
-Test(merger_faults, a_damaged_feed)
+CheckedTest(merger_faults, a_damaged_feed, check_heads)
 {
     begin_with(SHORT_NS, GRACE_NS);
     pass(merger);
@@ -248,7 +252,7 @@ Test(merger_faults, a_damaged_feed)
 }
 
 /* It came while the list was made, which has the one after it. */
-Test(merger_faults, a_list_that_lacks_a_feed)
+CheckedTest(merger_faults, a_list_that_lacks_a_feed, check_heads)
 {
     char hidden[FEED_NAME_LEN];
     pass(merger);
@@ -305,7 +309,7 @@ static void be_of_a_later_generation(struct feed *feed)
     feed->generation = 1;
 }
 
-Test(merger_faults, forged_feeds)
+CheckedTest(merger_faults, forged_feeds, check_heads)
 {
     static const char cannot_be[] = "it is damaged, or says what cannot be";
     static const struct {
@@ -320,6 +324,7 @@ Test(merger_faults, forged_feeds)
                  {be_of_a_later_generation, cannot_be}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         if (i > 0) {
+            check_heads();
             teardown();
             setup();
         }
@@ -338,7 +343,7 @@ Test(merger_faults, forged_feeds)
 }
 
 /* It may be that of any node. */
-Test(merger_faults, a_damaged_entry_of_a_writer)
+CheckedTest(merger_faults, a_damaged_entry_of_a_writer, check_heads)
 {
     begin_with(SHORT_NS, GRACE_NS);
     pass(merger);
@@ -360,7 +365,7 @@ Test(merger_faults, a_damaged_entry_of_a_writer)
 }
 
 /* It never told anything, and somebody removed it. */
-Test(merger_faults, an_entry_of_a_writer_that_is_gone)
+CheckedTest(merger_faults, an_entry_of_a_writer_that_is_gone, check_heads)
 {
     pass(merger);
     world_join(&w, 2);
@@ -376,7 +381,7 @@ Test(merger_faults, an_entry_of_a_writer_that_is_gone)
 }
 
 /* A merger that begins takes a run from where it is whole. */
-Test(merger_faults, damaged_runs)
+CheckedTest(merger_faults, damaged_runs, check_heads)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     pass(merger);
@@ -401,7 +406,7 @@ Test(merger_faults, damaged_runs)
 }
 
 /* Its own files, under it. */
-Test(merger_faults, damaged_local_runs)
+CheckedTest(merger_faults, damaged_local_runs, check_heads)
 {
     pass(merger);
     for (unsigned i = 0; i < 8; i++) {
@@ -413,7 +418,7 @@ Test(merger_faults, damaged_local_runs)
     assert_u64(status_of(merger).round, w.round);
 }
 
-Test(merger_faults, a_damaged_head)
+CheckedTest(merger_faults, a_damaged_head, check_heads)
 {
     pass(merger);
     pass(merger);
@@ -430,7 +435,7 @@ Test(merger_faults, a_damaged_head)
 }
 
 /* Its node's content is named by it: the union goes on. */
-Test(merger_faults, a_feed_of_a_row_that_is_lost)
+CheckedTest(merger_faults, a_feed_of_a_row_that_is_lost, check_heads)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     pass(merger);
@@ -447,7 +452,7 @@ Test(merger_faults, a_feed_of_a_row_that_is_lost)
 }
 
 /* It is a feed, but not that of the row. */
-Test(merger_faults, a_feed_of_a_row_that_is_another)
+CheckedTest(merger_faults, a_feed_of_a_row_that_is_another, check_heads)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
@@ -498,7 +503,7 @@ static void expect_named_objects(void)
 
 /* A clock of the medium that is wrong by a day changes nothing. What no head ever named goes, too.
  */
-Test(merger_faults, gc)
+CheckedTest(merger_faults, gc, check_heads)
 {
     const int64_t grace = 600ll * 1000000;
     for (unsigned i = 0; i < 12; i++)
@@ -539,7 +544,7 @@ static void go_on_with(void *arg)
 }
 
 /* A merger that was paused while another went on knows what it saw, not what is. */
-Test(merger_faults, gc_of_a_merger_that_was_replaced)
+CheckedTest(merger_faults, gc_of_a_merger_that_was_replaced, check_heads)
 {
     const int64_t grace = 400ll * 1000000;
     begin_with(LEASE_NS, grace);
@@ -564,7 +569,7 @@ Test(merger_faults, gc_of_a_merger_that_was_replaced)
 }
 
 /* It leaves the prefix to others, and takes it again where there are none. */
-Test(merger_faults, a_merger_that_cannot)
+CheckedTest(merger_faults, a_merger_that_cannot, check_heads)
 {
     begin_with(SHORT_NS, GRACE_NS);
     pass(merger);

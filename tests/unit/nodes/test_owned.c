@@ -13,7 +13,7 @@ static void remove_open(struct node *node, uint64_t ino, uint64_t parent, const 
             .type = REC_UNLINK, .flags = RECORD_ORPHAN, .ino = ino, .parent = parent, NAMED(name)});
 }
 
-Test(owned, a_file_that_its_node_keeps_open)
+CheckedTest(owned, a_file_that_its_node_keeps_open, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "a"), other = make_file(&one, ROOT_INO, "b");
     remove_open(&one, file, ROOT_INO, "a");
@@ -38,7 +38,7 @@ Test(owned, a_file_that_its_node_keeps_open)
 }
 
 /* It has no name here already when its node removes its own. */
-Test(owned, a_replaced_file_that_its_node_keeps_open)
+CheckedTest(owned, a_replaced_file_that_its_node_keeps_open, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "a");
     (void)make_file(&two, ROOT_INO, "a");
@@ -49,7 +49,7 @@ Test(owned, a_replaced_file_that_its_node_keeps_open)
 }
 
 /* Its node has two names of it, and the union one, then none. */
-Test(owned, a_replaced_file_with_another_name)
+CheckedTest(owned, a_replaced_file_with_another_name, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "a");
     link_to(&one, file, ROOT_INO, "b");
@@ -66,7 +66,7 @@ Test(owned, a_replaced_file_with_another_name)
     EXPECT_COUNT(refused, 1);
 }
 
-Test(owned, a_file_beside_a_directory_goes_with_its_name)
+CheckedTest(owned, a_file_beside_a_directory_goes_with_its_name, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "x"), other = make_file(&one, ROOT_INO, "other");
     link_to(&one, file, ROOT_INO, "y");
@@ -87,7 +87,7 @@ Test(owned, a_file_beside_a_directory_goes_with_its_name)
 }
 
 /* A rename that is not done still ends what it replaced. */
-Test(owned, what_a_refused_rename_replaced)
+CheckedTest(owned, what_a_refused_rename_replaced, merge_expect_whole)
 {
     uint64_t old = make_file(&one, ROOT_INO, "latest"), new = make_file(&one, ROOT_INO, "tmp");
     (void)make_file(&two, ROOT_INO, "tmp");
@@ -101,7 +101,7 @@ Test(owned, what_a_refused_rename_replaced)
 }
 
 /* Both names that it could have are those of directories. */
-Test(owned, a_file_that_finds_no_place)
+CheckedTest(owned, a_file_that_finds_no_place, merge_expect_whole)
 {
     (void)make_dir(&two, ROOT_INO, "x");
     (void)make_dir(&two, ROOT_INO, "x.cairn-1");
@@ -191,12 +191,13 @@ static unsigned random_history(uint64_t seed)
 }
 
 /* Three nodes, few names, and each does what it may: files, links, renames, open files. */
-Test(owned, the_union_has_what_its_nodes_have)
+CheckedTest(owned, the_union_has_what_its_nodes_have, merge_expect_whole)
 {
     uint64_t seed = test_number("CAIRN_TESTS_SEED", 1) * 1000;
     unsigned lacking = 0;
     for (unsigned i = 0; i < test_number("CAIRN_TESTS_HISTORIES", SEEDS); i++) {
         if (i > 0) {
+            merge_expect_whole();
             merge_teardown();
             merge_setup();
         }
