@@ -42,6 +42,8 @@ struct lease {
 void lease_encode(const struct lease *lease, void *buf);
 CAIRN_MUST_CHECK int lease_decode(const void *buf, size_t len, struct lease *ret_lease);
 
+#define NODE_BLOCK 16u /* epochs that one entry reserves: NUMBER and those behind it */
+
 /* "writers/NUMBER", of a prefix that several nodes write: created exclusively by a store that
  * joins, or by the daemon that goes on with its epoch; then written again as its heartbeat. */
 struct writer_entry {

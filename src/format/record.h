@@ -48,8 +48,7 @@ enum record_type {
 
     /* In the union of several nodes' names only. */
     /* a directory that the union lacks, and of which a node may speak: ino2 stands for it, or 0:
-       it was there last as (parent, name), with attrs. ino2 the same: it is there again. Of what is
-       no directory: parent says how many of its names the union lacks; ino2 the same: none */
+       it was there last as (parent, name), with attrs. ino2 the same: it is there again */
     REC_STAND_IN = 25,
 
     /* In the stage's log only. */
@@ -80,8 +79,8 @@ enum record_flags {
     /* Of a node's journal: taken from the union of what several nodes wrote, so it is told to
      * nobody. VERSION stands there for a file of another node, whose content this store lacks. */
     RECORD_TAKEN = 1 << 7,
-    /* In a feed: the inode that loses a name, or ends, is another node's (UNLINK, REAP: ino; RENAME:
-     * ino2), which keeps it until it takes that from the union */
+    /* In a feed: the inode that loses a name, or ends, is another node's (UNLINK, REAP: ino;
+     * RENAME: ino2), which keeps it until it takes that from the union */
     RECORD_OTHERS = 1 << 8,
 };
 

@@ -112,7 +112,7 @@ static int clear_for_file(struct merge *m, const struct place *place, uint64_t i
     if (is_dir(&old) || old.ino == ino)
         return is_dir(&old) ? DIRECTORY_THERE : ITSELF_THERE;
     m->counts.replaced++;
-    return owned_give_way(m, place, old.ino);
+    return owned_lose(m, place, old.ino);
 }
 
 /* Where a new name of a file goes: to its place, or beside a directory that has it. 1: nowhere. */
@@ -121,19 +121,18 @@ static int find_place_for_file(struct merge *m, struct place *place, uint64_t in
     int r = clear_for_file(m, place, ino);
     if (r == DIRECTORY_THERE) {
         m->counts.renamed++;
-        place_aside(place, m->epoch);
+        place_aside(place, ino);
         r = clear_for_file(m, place, ino);
     }
     return r > 0 ? 1 : r;
 }
 
-/* The file at the place makes room for a directory: it goes by the epoch that made it. 1: its new
- * name is that of a directory, too. */
+/* The file at the place makes room for a directory. 1: its new name is that of a directory, too. */
 static int move_file_aside(struct merge *m, const struct place *place,
                            const struct view_entry *file)
 {
     struct place aside = *place;
-    place_aside(&aside, file->ino >> 24 & EPOCH_MAX);
+    place_aside(&aside, file->ino);
     int r = clear_for_file(m, &aside, file->ino);
     if (r != FREE)
         return r > 0 ? 1 : r;
@@ -158,7 +157,7 @@ static int clear_for_directory(struct merge *m, const struct place *place, struc
     if (is_dir(ret))
         return 1;
     r = move_file_aside(m, place, ret);
-    return r == 1 ? owned_give_way(m, place, ret->ino) : r;
+    return r == 1 ? owned_lose(m, place, ret->ino) : r;
 }
 
 /* It was removed, while another node made something in it: it is there again under its last name,
@@ -253,15 +252,19 @@ static int merge_new_name(struct merge *m, struct record rec)
     return merge_apply(m, rec);
 }
 
+static int refuse_impossible(struct merge *m)
+{
+    m->counts.impossible++;
+    return 0;
+}
+
 static int merge_make(struct merge *m, struct record rec)
 {
     struct view_inode inode;
     bool is_directory = S_ISDIR(rec.attrs.mode);
-    int r = view_inode(m->view, rec.ino, &inode);
-    if (r == 0)
-        m->counts.impossible++;
+    int r = m->op->owns ? view_inode(m->view, rec.ino, &inode) : 0;
     if (r != -ENOENT)
-        return r;
+        return r < 0 ? r : refuse_impossible(m);
     r = ensure_directory(m, &rec.parent);
     if (r == 0)
         r = is_directory ? merge_make_directory(m, rec) : merge_new_name(m, rec);
@@ -271,32 +274,28 @@ static int merge_make(struct merge *m, struct record rec)
     return is_directory ? 0 : owned_make_nameless(m, rec);
 }
 
+/* Content is the owner's: another node that writes to a file makes one of its own. */
 static int merge_version(struct merge *m, struct record rec)
 {
     struct view_inode inode;
     if (rec.flags & RECORD_BIRTH)
         return merge_make(m, rec);
-    int r = view_inode(m->view, rec.ino, &inode);
+    int r = m->op->owns ? view_inode(m->view, rec.ino, &inode) : -ENOENT;
     if (r == -ENOENT || (r == 0 && (!S_ISREG(inode.attrs.mode) || rec.version <= inode.version)))
         return merge_refuse(m);
     return r < 0 ? r : merge_apply(m, rec);
 }
 
-/* A file that another one replaced stays away. */
+/* A file that lost its last name stays away. */
 static int merge_link(struct merge *m, struct record rec)
 {
     struct view_inode inode;
     int r = view_inode(m->view, rec.ino, &inode);
-    if (r == -ENOENT || (r == 0 && S_ISDIR(inode.attrs.mode)))
-        return merge_refuse(m);
     if (r == 0)
-        r = inode.nlink == 0 ? 1 : ensure_directory(m, &rec.parent);
+        r = S_ISDIR(inode.attrs.mode) || inode.nlink == 0 ? 1 : ensure_directory(m, &rec.parent);
     if (r == 0)
         r = merge_new_name(m, rec);
-    if (r != 1)
-        return r;
-    (void)merge_refuse(m);
-    return owned_lack(m, rec.ino);
+    return r == 1 || r == -ENOENT ? merge_refuse(m) : r;
 }
 
 /* 1: the name stands for something else, or for nothing. */
@@ -337,6 +336,13 @@ static int merge_rmdir(struct merge *m, struct record rec)
     return take_directory(m, place.parent, place.name, place.len, entry.ino);
 }
 
+/* Its own file's last name, as far as the node knew. */
+static int end_names(struct merge *m, uint64_t ino, bool owns)
+{
+    bool is_last = owns && m->rec->flags & RECORD_ORPHAN;
+    return is_last ? owned_lose_all(m, ino) : 0;
+}
+
 static int merge_unlink(struct merge *m, struct record rec)
 {
     int file = owned_is_file(m, rec.ino);
@@ -344,15 +350,17 @@ static int merge_unlink(struct merge *m, struct record rec)
         return file < 0 ? file : merge_rmdir(m, rec);
     int r = find_directory(m, &rec.parent);
     struct place place = place_of(rec.parent, rec.name, rec.name_len);
-    return r < 0 ? r : owned_lose(m, rec.ino, r == 0 ? &place : NULL, rec.flags & RECORD_ORPHAN);
+    if (r == 0)
+        r = owned_find(m, &place, rec.ino);
+    r = r == 0 ? owned_lose(m, &place, rec.ino) : r == 1 ? merge_refuse(m) : r;
+    return r < 0 ? r : end_names(m, rec.ino, m->op->owns);
 }
 
+/* Of a directory, and of another node's file, nothing hangs on it: that node has it no more. */
 static int merge_reap(struct merge *m, const struct record *rec)
 {
-    int file = owned_is_file(m, rec->ino);
-    if (file == 0) /* of a directory, of which nothing hangs on the inode */
-        return merge_refuse(m);
-    return file < 0 ? file : owned_reap(m, rec->ino);
+    int file = m->op->owns ? owned_is_file(m, rec->ino) : 0;
+    return file <= 0 ? file : owned_reap(m, rec->ino);
 }
 
 /* 1: `dir` is at or below `above`. */
@@ -416,11 +424,11 @@ static int merge_exchange(struct merge *m, struct record rec, const struct place
 }
 
 /* What its node replaced by a rename, done here or not. Directories stay: others may use them. */
-static int lose_replaced(struct merge *m, const struct record *rec, const struct place *to)
+static int end_replaced(struct merge *m, const struct record *rec)
 {
     bool replaces = rec->ino2 && !(rec->flags & RECORD_EXCHANGE);
     int file = replaces ? owned_is_file(m, rec->ino2) : 0;
-    return file <= 0 ? file : owned_lose(m, rec->ino2, to, rec->flags & RECORD_ORPHAN);
+    return file <= 0 ? file : end_names(m, rec->ino2, m->op->owns2);
 }
 
 static int merge_rename_over(struct merge *m, struct record rec, const struct place *from,
@@ -435,11 +443,11 @@ static int merge_rename_over(struct merge *m, struct record rec, const struct pl
         r = check_target(m, &rec, to, &moved, &replaced);
     if (r != 0)
         return r;
-    /* In two steps: so a directory is remembered. */
+    /* In two steps: so a directory is remembered, and a file lives until its owner tells. */
     if (replaced && is_dir(&moved))
         TRY(take_directory(m, to->parent, to->name, to->len, replaced));
-    else
-        TRY(lose_replaced(m, &rec, to));
+    else if (replaced)
+        TRY(owned_lose(m, to, replaced));
     rec.ino = moved.ino;
     rec.ino2 = 0;
     rec.flags = 0;
@@ -451,18 +459,15 @@ static int merge_rename_over(struct merge *m, struct record rec, const struct pl
 static int merge_rename(struct merge *m, struct record rec)
 {
     int r = find_directory(m, &rec.parent);
-    int found = r == 0 ? ensure_directory(m, &rec.parent2) : find_directory(m, &rec.parent2);
-    struct place to = place_of(rec.parent2, rec.name2, rec.name2_len);
-    const struct place *there = found == 0 ? &to : NULL;
-    r = r == 0 || found < 0 ? found : r;
+    if (r == 0)
+        r = ensure_directory(m, &rec.parent2);
     struct place from = place_of(rec.parent, rec.name, rec.name_len);
+    struct place to = place_of(rec.parent2, rec.name2, rec.name2_len);
     if (r == 0)
         r = rec.flags & RECORD_EXCHANGE ? merge_exchange(m, rec, &from, &to)
                                         : merge_rename_over(m, rec, &from, &to);
-    if (r != 1)
-        return r;
-    (void)merge_refuse(m);
-    return lose_replaced(m, m->rec, there);
+    r = r == 1 ? merge_refuse(m) : r;
+    return r < 0 ? r : end_replaced(m, m->rec);
 }
 
 /* Attributes: those of a directory are those of what stands for it. */
@@ -485,9 +490,10 @@ static int merge_attributes(struct merge *m, struct record rec)
     return merge_apply(m, rec);
 }
 
-int merge_record(struct merge *m, uint64_t epoch, const struct record *rec)
+int merge_record(struct merge *m, const struct merge_op *op)
 {
-    m->epoch = epoch;
+    const struct record *rec = op->rec;
+    m->op = op;
     m->rec = rec;
     m->counts.done++;
     switch (rec->type) {

@@ -8,8 +8,8 @@ struct merge {
     struct view *view;
     uint64_t cut;
     struct merge_counts counts;
-    uint64_t epoch;           /* of the node whose operation is applied */
-    const struct record *rec; /* that operation */
+    const struct merge_op *op; /* that is applied */
+    const struct record *rec;  /* op->rec */
 };
 
 struct place {
@@ -36,19 +36,17 @@ CAIRN_MUST_CHECK int merge_look_up(struct merge *m, const struct place *place,
 /* --- owned.c: inodes that are no directories ---------------------------------------------------
  */
 
-/* NAME.cairn-EPOCH; a long name loses its end. */
-void place_aside(struct place *place, uint64_t epoch);
+/* NAME.cairn-EPOCH, of the epoch that made the inode; a long name loses its end. */
+void place_aside(struct place *place, uint64_t ino);
 /* 1: it is there, and no directory. */
 CAIRN_MUST_CHECK int owned_is_file(struct merge *m, uint64_t ino);
-/* A rule gives the name that the inode has there to another. */
-CAIRN_MUST_CHECK int owned_give_way(struct merge *m, const struct place *place, uint64_t ino);
-/* Its node removed a name of it, and keeps it open if `is_orphan`. `place`: where that is in the
- * union, if it is there; NULL: nowhere. */
-CAIRN_MUST_CHECK int owned_lose(struct merge *m, uint64_t ino, const struct place *place,
-                                bool is_orphan);
-/* Its node gave it a name that the union does not have. */
-CAIRN_MUST_CHECK int owned_lack(struct merge *m, uint64_t ino);
-/* Its node made it, under a name that it cannot have: it is there without one. */
+/* Where the inode has that name: there, or beside a directory that has it. 1: it does not. */
+CAIRN_MUST_CHECK int owned_find(struct merge *m, struct place *place, uint64_t ino);
+/* It loses the name that it has there. */
+CAIRN_MUST_CHECK int owned_lose(struct merge *m, const struct place *place, uint64_t ino);
+/* It loses all that it has. */
+CAIRN_MUST_CHECK int owned_lose_all(struct merge *m, uint64_t ino);
+/* Its owner made it, under a name that it cannot have: it is there without one. */
 CAIRN_MUST_CHECK int owned_make_nameless(struct merge *m, struct record rec);
-/* Its node has it no more. */
+/* Its owner has it no more. */
 CAIRN_MUST_CHECK int owned_reap(struct merge *m, uint64_t ino);

@@ -10,8 +10,6 @@
 #include "format/feed.h"
 #include "nodes/node.h"
 
-#define NODE_BLOCK 16u /* epochs that one entry in writers/ reserves */
-
 /* The newest feed of the stay that landed. */
 struct last_feed {
     uint64_t to, hi, head;

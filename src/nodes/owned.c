@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files, and all else that is no directory. Content is its node's: each node's runs have rows of
- * the files that it has, and the union must have the inode of each of them, and of no other. So
- * such an inode is in the union exactly as long as its node has it, whatever became of its names.
+/* Files, and all else that is no directory. Content is its owner's, the node that made it: that
+ * node's runs have rows of the files that it has, and the union must have the inode of each of
+ * them, and of no other. So such an inode is in the union from its birth to the REAP that its owner
+ * tells, whatever became of its names. Without any it is an orphan.
  *
- * Names may differ: a rule took one away, or a rename was not done. What holds is their number. A
- * node counts names of the inode; the union has `nlink` of these, though maybe others, and *lacks*
- * the rest. How many it lacks is kept in the inode's stand-in (its `parent`). An inode without a
- * name whose node has one is an orphan meanwhile. */
+ * Names are the union's alone, and any node may give, move and remove them: each takes them from
+ * there. A mount tells with RECORD_ORPHAN that the last name that it knew goes. Of its own files
+ * that is the end of all names: nobody can keep a file whose content is about to go. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -22,59 +22,43 @@ int owned_is_file(struct merge *m, uint64_t ino)
     return r == -ENOENT ? 0 : r < 0 ? r : !S_ISDIR(inode.attrs.mode);
 }
 
-void place_aside(struct place *place, uint64_t epoch)
+void place_aside(struct place *place, uint64_t ino)
 {
     uint16_t kept = place->len;
     if (kept > NAME_LEN_MAX - ASIDE_SUFFIX_LEN)
         kept = NAME_LEN_MAX - ASIDE_SUFFIX_LEN;
     int len = snprintf(place->name + kept, ASIDE_SUFFIX_LEN + 1, ".cairn-%llu",
-                       (unsigned long long)epoch);
+                       (unsigned long long)(ino >> 24 & EPOCH_MAX));
     place->len = (uint16_t)(kept + (uint16_t)len);
 }
 
-static int read_lacking(struct merge *m, uint64_t ino, uint64_t *ret)
+/* 1: it stands for something else, or for nothing. */
+static int is_elsewhere(struct merge *m, const struct place *place, uint64_t ino)
 {
-    struct view_stand_in row;
-    int r = view_stand_in(m->view, ino, &row);
-    *ret = r == 0 ? row.parent : 0;
-    return r == -ENOENT ? 0 : r;
+    struct view_entry entry;
+    int r = merge_look_up(m, place, &entry);
+    return r == -ENOENT ? 1 : r < 0 ? r : entry.ino != ino;
 }
 
-static int write_lacking(struct merge *m, uint64_t ino, uint64_t count)
+int owned_find(struct merge *m, struct place *place, uint64_t ino)
 {
-    return merge_apply(m, (struct record){.type = REC_STAND_IN,
-                                          .ino = ino,
-                                          .ino2 = count ? 0 : ino,
-                                          .parent = count,
-                                          .name = "-",
-                                          .name_len = 1});
+    int r = is_elsewhere(m, place, ino);
+    if (r != 1)
+        return r;
+    place_aside(place, ino);
+    return is_elsewhere(m, place, ino);
 }
 
-static int unlink_there(struct merge *m, const struct place *place, uint64_t ino, bool is_orphan)
+int owned_lose(struct merge *m, const struct place *place, uint64_t ino)
 {
+    struct view_inode inode;
+    TRY(view_inode(m->view, ino, &inode));
     return merge_apply(m, (struct record){.type = REC_UNLINK,
-                                          .flags = is_orphan ? RECORD_ORPHAN : 0,
+                                          .flags = inode.nlink == 1 ? RECORD_ORPHAN : 0,
                                           .ino = ino,
                                           .parent = place->parent,
                                           .name = place->name,
                                           .name_len = place->len});
-}
-
-int owned_give_way(struct merge *m, const struct place *place, uint64_t ino)
-{
-    struct view_inode inode;
-    uint64_t lacking;
-    TRY(view_inode(m->view, ino, &inode));
-    TRY(read_lacking(m, ino, &lacking));
-    TRY(unlink_there(m, place, ino, inode.nlink == 1));
-    return write_lacking(m, ino, lacking + 1);
-}
-
-int owned_lack(struct merge *m, uint64_t ino)
-{
-    uint64_t lacking;
-    TRY(read_lacking(m, ino, &lacking));
-    return write_lacking(m, ino, lacking + 1);
 }
 
 /* --- some name of it -------------------------------------------------------------------------- */
@@ -105,8 +89,7 @@ static int search_directory(struct merge *m, struct search *search, uint64_t dir
     return view_readdir(m->view, dir, 0, note_name, search);
 }
 
-/* Looks at all names there are: for one of several names of an inode that is not where its node
- * has it. */
+/* Looks at all names there are. */
 static int search_everywhere(struct merge *m, struct search *search)
 {
     int r = 0;
@@ -117,73 +100,39 @@ static int search_everywhere(struct merge *m, struct search *search)
     return r;
 }
 
-/* 1: it went aside, from a directory that has its name. */
-static int is_aside(struct merge *m, uint64_t ino, const struct place *name, uint64_t epoch,
-                    struct place *ret)
-{
-    struct view_entry entry;
-    *ret = *name;
-    place_aside(ret, epoch);
-    int r = merge_look_up(m, ret, &entry);
-    return r == -ENOENT ? 0 : r < 0 ? r : entry.ino == ino;
-}
-
-/* A name of the inode, which has one: of several, that which went aside from `name`. */
-static int find_name(struct merge *m, const struct view_inode *inode, const struct place *name,
-                     struct place *ret)
+/* Some name of the inode, which has one. */
+static int find_name(struct merge *m, const struct view_inode *inode, struct place *ret)
 {
     struct search search = {.ino = inode->ino, .found = ret};
-    int r = name ? is_aside(m, inode->ino, name, m->epoch, ret) : 0;
-    if (r == 0 && name)
-        r = is_aside(m, inode->ino, name, inode->ino >> 24 & EPOCH_MAX, ret);
-    if (r != 0)
-        return r < 0 ? r : 0;
-    if (inode->parent)
-        r = search_directory(m, &search, inode->parent);
+    int r = inode->parent ? search_directory(m, &search, inode->parent) : 0;
     if (r == 0 && !search.is_found)
         r = search_everywhere(m, &search);
     vector_free(&search.dirs);
     return r < 0 ? r : search.is_found ? 0 : -EUCLEAN;
 }
 
-/* --- what its node does with it --------------------------------------------------------------- */
+/* --- its end ---------------------------------------------------------------------------------- */
 
-/* It loses a name that the union has. */
-static int lose_there(struct merge *m, const struct place *place, const struct view_inode *inode,
-                      uint64_t lacking, bool is_orphan)
-{
-    return unlink_there(m, place, inode->ino, inode->nlink == 1 && (is_orphan || lacking > 0));
-}
-
-/* It loses a name that the union lacks. */
-static int lose_lacking(struct merge *m, const struct view_inode *inode, uint64_t lacking,
-                        bool is_orphan)
-{
-    bool is_last = inode->nlink == 0 && lacking == 1;
-    TRY(write_lacking(m, inode->ino, lacking - 1));
-    return is_last && !is_orphan ? owned_reap(m, inode->ino) : 0;
-}
-
-int owned_lose(struct merge *m, uint64_t ino, const struct place *place, bool is_orphan)
+int owned_lose_all(struct merge *m, uint64_t ino)
 {
     struct view_inode inode;
-    struct view_entry entry = {0};
-    struct place other;
-    uint64_t lacking;
+    struct place place;
     TRY(view_inode(m->view, ino, &inode));
-    TRY(read_lacking(m, ino, &lacking));
-    int r = place ? merge_look_up(m, place, &entry) : -ENOENT;
-    if (r < 0 && r != -ENOENT)
-        return r;
-    if (r == 0 && entry.ino == ino)
-        return lose_there(m, place, &inode, lacking, is_orphan);
-    if (lacking > 0)
-        return lose_lacking(m, &inode, lacking, is_orphan);
-    if (inode.nlink == 0)
-        return merge_refuse(m);
-    TRY(find_name(m, &inode, place, &other));
-    return lose_there(m, &other, &inode, 0, is_orphan);
+    for (uint32_t left = inode.nlink; left > 0; left--) {
+        TRY(find_name(m, &inode, &place));
+        TRY(owned_lose(m, &place, ino));
+        TRY(view_inode(m->view, ino, &inode));
+    }
+    return 0;
 }
+
+int owned_reap(struct merge *m, uint64_t ino)
+{
+    TRY(owned_lose_all(m, ino));
+    return merge_apply(m, (struct record){.type = REC_REAP, .ino = ino});
+}
+
+/* --- without a place -------------------------------------------------------------------------- */
 
 /* An inode comes to be with its first name: it has one for a moment. */
 int owned_make_nameless(struct merge *m, struct record rec)
@@ -207,21 +156,5 @@ int owned_make_nameless(struct merge *m, struct record rec)
     r = view_inode(m->view, rec.ino, &made);
     if (r < 0)
         return r == -ENOENT ? 0 : r; /* it was impossible */
-    return owned_give_way(m, &place, rec.ino);
-}
-
-int owned_reap(struct merge *m, uint64_t ino)
-{
-    struct view_inode inode;
-    uint64_t lacking;
-    TRY(view_inode(m->view, ino, &inode));
-    TRY(read_lacking(m, ino, &lacking));
-    for (uint32_t i = 0; i < inode.nlink; i++) { /* no node has it open that has names of it */
-        struct place place;
-        TRY(find_name(m, &inode, NULL, &place));
-        TRY(unlink_there(m, &place, ino, i + 1 == inode.nlink));
-        inode.parent = 0;
-    }
-    TRY(lacking ? write_lacking(m, ino, 0) : 0);
-    return merge_apply(m, (struct record){.type = REC_REAP, .ino = ino});
+    return owned_lose(m, &place, rec.ino);
 }

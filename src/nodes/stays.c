@@ -210,6 +210,22 @@ static int look_at_writers(struct stays *stays, const struct head *head)
     return 0;
 }
 
+/* The node that reserved the epoch; 0: none did. An entry that cannot be read may be a stay's that
+ * a head knows. */
+static uint32_t node_of(const struct stays *stays, uint64_t epoch)
+{
+    uint64_t number = epoch - epoch % NODE_BLOCK;
+    const struct entry_seen *entry = vector_search(&stays->entries, &number, compare_u64);
+    const struct stay *stay = entry && entry->epoch ? NULL : find_stay(stays, number);
+    return stay ? stay->node : entry ? entry->node : 0;
+}
+
+bool stays_owns(const struct stays *stays, uint64_t epoch, uint64_t ino)
+{
+    uint32_t node = node_of(stays, epoch);
+    return node != 0 && node_of(stays, ID_EPOCH(ino)) == node;
+}
+
 /* --- feeds ------------------------------------------------------------------------------------ */
 
 struct feed_seen {

@@ -65,6 +65,9 @@ CAIRN_MUST_CHECK int stays_look(struct stays *stays, const struct head *head);
 /* Says who fell silent, and who is heard again. */
 CAIRN_MUST_CHECK int stays_judge(struct stays *stays, int64_t now_monotonic);
 
+/* Is the inode of a number that the node of this stay reserved? */
+bool stays_owns(const struct stays *stays, uint64_t epoch, uint64_t ino);
+
 /* The newest round that the stay determines, up to `round`, behind `cut`; 0: none. */
 uint64_t stay_round(const struct stay *stay, uint64_t round, uint64_t cut);
 /* The same of all stays together. */

@@ -105,15 +105,25 @@ void union_close(struct union_names *names)
 
 /* --- operations ------------------------------------------------------------------------------- */
 
+struct applying {
+    struct merge *merge;
+    const struct stays *stays;
+};
+
 static int apply_told(uint64_t epoch, const struct record *rec, void *arg)
 {
-    return merge_record(arg, epoch, rec);
+    const struct applying *applying = arg;
+    const struct merge_op op = {.rec = rec,
+                                .owns = stays_owns(applying->stays, epoch, rec->ino),
+                                .owns2 = stays_owns(applying->stays, epoch, rec->ino2)};
+    return merge_record(applying->merge, &op);
 }
 
 int union_apply(struct union_names *names, struct stays *stays, uint64_t round)
 {
+    struct applying applying = {names->merge, stays};
     merge_set_cut(names->merge, round);
-    return fold_feeds(stays, round, apply_told, names->merge);
+    return fold_feeds(stays, round, apply_told, &applying);
 }
 
 /* --- the next head ---------------------------------------------------------------------------- */

@@ -22,8 +22,7 @@ enum key_type {
     KEY_PLACED = 'K', /* pack -> list of the chunks that it has (pack_list.h) */
     KEY_PACK = 'P',   /* pack -> pack_row */
     KEY_ORPHAN = 'O', /* ino -> nothing */
-    /* ino of a directory that is not there, or of a file without some of its names ->
-       view_stand_in */
+    /* ino of a directory that is not there -> view_stand_in */
     KEY_STAND_IN = 'J',
 
     /* Keys that concern the remote (remote.h). */

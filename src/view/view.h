@@ -113,8 +113,7 @@ CAIRN_MUST_CHECK int view_next_name(struct view *view, uint64_t parent, size_t p
                                     char *name);
 
 /* In the union of several nodes' names: what stands for a directory that it lacks, and of which a
- * node may speak; or how many names of a file it lacks (`parent`). -ENOENT: nothing is known of it.
- */
+ * node may speak. -ENOENT: nothing is known of it. */
 struct view_stand_in {
     uint64_t ino;            /* the directory that stands for it; 0: none */
     uint64_t parent;         /* then, where it was last */

@@ -40,7 +40,9 @@ uint64_t merge_op(struct node *node, struct record rec)
     rec.time = ++now;
     if (rec.cookie == 0)
         rec.cookie = rec.seq;
-    assert_i64(merge_record(merge, node->epoch, &rec), 0, "%s", record_type_name(rec.type));
+    const struct merge_op op = {
+        .rec = &rec, .owns = rec.ino >> 24 == node->epoch, .owns2 = rec.ino2 >> 24 == node->epoch};
+    assert_i64(merge_record(merge, &op), 0, "%s", record_type_name(rec.type));
     return rec.ino;
 }
 
@@ -78,10 +80,11 @@ void remove_name(struct node *node, uint64_t ino, uint64_t parent, const char *n
                    (struct record){.type = REC_UNLINK, .ino = ino, .parent = parent, NAMED(name)});
 }
 
-void move(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const char *name,
-          uint64_t parent2, const char *name2)
+static void rename_to(struct node *node, uint32_t flags, uint64_t ino, uint64_t ino2,
+                      uint64_t parent, const char *name, uint64_t parent2, const char *name2)
 {
     (void)merge_op(node, (struct record){.type = REC_RENAME,
+                                         .flags = flags,
                                          .ino = ino,
                                          .ino2 = ino2,
                                          .parent = parent,
@@ -91,7 +94,20 @@ void move(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const
                                          .name2_len = (uint16_t)strlen(name2)});
 }
 
-struct node one = {.epoch = 1}, two = {.epoch = 2};
+void move(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const char *name,
+          uint64_t parent2, const char *name2)
+{
+    rename_to(node, 0, ino, ino2, parent, name, parent2, name2);
+}
+
+void move_over(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const char *name,
+               uint64_t parent2, const char *name2)
+{
+    rename_to(node, RECORD_ORPHAN, ino, ino2, parent, name, parent2, name2);
+    reap(node, ino2);
+}
+
+struct node one = {.epoch = 1}, two = {.epoch = 2}, three = {.epoch = 3};
 
 uint64_t at(const char *path)
 {
@@ -112,6 +128,20 @@ void expect_absent(uint64_t ino)
 void reap(struct node *node, uint64_t ino)
 {
     (void)merge_op(node, (struct record){.type = REC_REAP, .ino = ino});
+}
+
+void remove_last(struct node *node, uint64_t ino, uint64_t parent, const char *name)
+{
+    (void)merge_op(
+        node,
+        (struct record){
+            .type = REC_UNLINK, .flags = RECORD_ORPHAN, .ino = ino, .parent = parent, NAMED(name)});
+}
+
+void remove_file(struct node *node, uint64_t ino, uint64_t parent, const char *name)
+{
+    remove_last(node, ino, parent, name);
+    reap(node, ino);
 }
 
 void link_to(struct node *node, uint64_t ino, uint64_t parent, const char *name)

@@ -13,7 +13,7 @@ extern uint64_t impossible; /* changes that a test asks for */
 struct node {
     uint64_t epoch, ops, inos;
 };
-extern struct node one, two;
+extern struct node one, two, three;
 
 #define NAMED(text) .name = text, .name_len = (uint16_t)strlen(text)
 #define EXPECT_COUNT(member, wanted) assert_u64(merge_counts(merge).member, wanted)
@@ -30,7 +30,14 @@ void write_file(struct node *node, uint64_t ino, uint64_t version, uint64_t size
 void remove_name(struct node *node, uint64_t ino, uint64_t parent, const char *name);
 void move(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const char *name,
           uint64_t parent2, const char *name2);
+/* The same, over the last name of ino2, which is not open. */
+void move_over(struct node *node, uint64_t ino, uint64_t ino2, uint64_t parent, const char *name,
+               uint64_t parent2, const char *name2);
 uint64_t at(const char *path);
 void expect_absent(uint64_t ino);
 void reap(struct node *node, uint64_t ino);
+/* As a mount tells the removal of the last name: the file may be open. */
+void remove_last(struct node *node, uint64_t ino, uint64_t parent, const char *name);
+/* The same of a file that is not open. */
+void remove_file(struct node *node, uint64_t ino, uint64_t parent, const char *name);
 void link_to(struct node *node, uint64_t ino, uint64_t parent, const char *name);

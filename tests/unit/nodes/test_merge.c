@@ -15,11 +15,13 @@ CheckedTest(merge, one_node_alone, merge_expect_whole)
     assert_u64(at("step2/shard"), file);
     assert_u64(inode_of(&f, file).version, 2);
     assert_u64(inode_of(&f, file).attrs.size, 9);
-    remove_name(&one, file, dir, "shard");
-    remove_name(&one, dir, ROOT_INO, "step2");
+    remove_file(&one, file, dir, "shard");
+    expect_absent(file);
+    remove_last(&one, dir, ROOT_INO, "step2");
+    reap(&one, dir);
     assert_u64(at("step2"), 0);
     EXPECT_COUNT(refused, 0);
-    EXPECT_COUNT(done, 6);
+    EXPECT_COUNT(done, 8);
 }
 
 CheckedTest(merge, two_make_one_directory, merge_expect_whole)
@@ -42,11 +44,11 @@ CheckedTest(merge, rmdir_of_a_directory_of_both, merge_expect_whole)
 {
     uint64_t first = make_dir(&one, ROOT_INO, "step1"), second = make_dir(&two, ROOT_INO, "step1");
     uint64_t a = make_file(&one, first, "shard0"), b = make_file(&two, second, "shard1");
-    remove_name(&one, a, first, "shard0");
+    remove_file(&one, a, first, "shard0");
     remove_name(&one, first, ROOT_INO, "step1");
     assert_u64(at("step1/shard1"), b);
     EXPECT_COUNT(refused, 1);
-    remove_name(&two, b, second, "shard1");
+    remove_file(&two, b, second, "shard1");
     remove_name(&two, second, ROOT_INO, "step1");
     assert_u64(at("step1"), 0);
     EXPECT_COUNT(refused, 1);
@@ -105,19 +107,19 @@ CheckedTest(merge, two_make_one_file, merge_expect_whole)
     assert_u64(inode_of(&f, first).version, 2);
     assert_u64(inode_of(&f, first).nlink, 0);
     assert_u64(view_state(f.view).logical_bytes, 5);
-    remove_name(&one, first, ROOT_INO, "latest");
+    remove_file(&one, first, ROOT_INO, "latest");
     expect_absent(first);
     assert_u64(at("latest"), second);
     EXPECT_COUNT(replaced, 1);
-    EXPECT_COUNT(refused, 0);
+    EXPECT_COUNT(refused, 1);
 }
 
 CheckedTest(merge, the_newest_version_stays, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "a");
     write_file(&one, file, 3, 30);
-    write_file(&two, file, 3, 31);
-    write_file(&two, file, 2, 20);
+    write_file(&one, file, 3, 31);
+    write_file(&one, file, 2, 20);
     assert_u64(inode_of(&f, file).attrs.size, 30);
     EXPECT_COUNT(refused, 2);
 }
@@ -158,9 +160,10 @@ CheckedTest(merge, rename_onto_what_the_node_did_not_know, merge_expect_whole)
 CheckedTest(merge, rename_over_its_own, merge_expect_whole)
 {
     uint64_t old = make_file(&one, ROOT_INO, "latest"), new = make_file(&one, ROOT_INO, "tmp");
-    move(&one, new, old, ROOT_INO, "tmp", ROOT_INO, "latest");
+    move_over(&one, new, old, ROOT_INO, "tmp", ROOT_INO, "latest");
     assert_u64(at("latest"), new);
     assert_u64(at("tmp"), 0);
+    expect_absent(old);
     EXPECT_COUNT(refused, 0);
 }
 
@@ -190,6 +193,7 @@ CheckedTest(merge, places_in_a_directory_stay_unique, merge_expect_whole)
     EXPECT_COUNT(refused, 2);
     remove_name(&two, theirs, ROOT_INO, "y");
     rec = (struct record){.type = REC_RENAME,
+                          .flags = RECORD_ORPHAN,
                           .ino = make_file(&one, ROOT_INO, "u"),
                           .ino2 = t,
                           .parent = ROOT_INO,
@@ -201,7 +205,7 @@ CheckedTest(merge, places_in_a_directory_stay_unique, merge_expect_whole)
     (void)merge_op(&one, rec);
     assert_u64(at("x"), x);
     assert_u64(at("y"), rec.ino);
-    expect_absent(t);
+    assert_u64(inode_of(&f, t).nlink, 0);
     EXPECT_COUNT(refused, 2);
 }
 
@@ -282,7 +286,7 @@ CheckedTest(merge, records_of_no_node, merge_expect_whole)
 {
     uint64_t dir = make_dir(&one, ROOT_INO, "d"), file = make_file(&one, dir, "f");
     char *before = dump(f.view);
-    (void)merge_op(&two, (struct record){.type = REC_MAKE,
+    (void)merge_op(&one, (struct record){.type = REC_MAKE,
                                          .ino = file,
                                          .parent = dir,
                                          .attrs = {.mode = S_IFDIR | 0755},
@@ -296,9 +300,10 @@ CheckedTest(merge, records_of_no_node, merge_expect_whole)
                                          NAMED("no-file")});
     impossible = 2;
     EXPECT_COUNT(impossible, impossible);
+    reap(&one, dir);
     reap(&two, dir);
-    write_file(&two, dir, 2, 5);
-    write_file(&two, ROOT_INO, 2, 5);
+    write_file(&one, dir, 2, 5);
+    write_file(&one, ROOT_INO, 2, 5);
     remove_name(&two, ROOT_INO, dir, "f");
     link_to(&two, dir, ROOT_INO, "d2");
     char *after = dump(f.view);
@@ -310,10 +315,32 @@ CheckedTest(merge, records_of_no_node, merge_expect_whole)
     assert_u64(inode_of(&f, make_file(&two, 4711, "below-nothing")).nlink, 0);
 }
 
+/* What it is about to make would have its name there, and another's content. */
+CheckedTest(merge, an_inode_that_is_anothers_to_make, merge_expect_whole)
+{
+    struct record rec = {.type = REC_MAKE,
+                         .ino = new_ino(&one),
+                         .parent = ROOT_INO,
+                         .attrs = {.mode = S_IFIFO | 0644},
+                         NAMED("a")};
+    (void)merge_op(&two, rec);
+    rec.type = REC_VERSION;
+    rec.flags = RECORD_BIRTH;
+    rec.version = 1;
+    rec.attrs.mode = S_IFREG | 0644;
+    (void)merge_op(&two, rec);
+    rec.ino = ROOT_INO;
+    (void)merge_op(&two, rec);
+    assert_u64(at("a"), 0);
+    expect_absent(one.epoch << 24 | one.inos);
+    impossible = 3;
+    EXPECT_COUNT(impossible, impossible);
+}
+
 CheckedTest(merge, records_that_no_feed_has, merge_expect_whole)
 {
     struct record rec = {.type = REC_SEAL, .ino = 5, .seq = 1};
-    assert_i64(merge_record(merge, 1, &rec), -EUCLEAN);
+    assert_i64(merge_record(merge, &(struct merge_op){.rec = &rec, .owns = true}), -EUCLEAN);
 }
 
 /* --- random ----------------------------------------------------------------------------------- */
@@ -378,7 +405,7 @@ static void step_file(struct known *known, struct seeded *seeded, unsigned i)
     uint64_t in = known->dirs[known->files[i].dir];
     switch (seeded_below(seeded, 3)) {
     case 0:
-        remove_name(&known->node, known->files[i].ino, in, name);
+        remove_file(&known->node, known->files[i].ino, in, name);
         known->files[i].ino = 0;
         break;
     case 1:
@@ -431,46 +458,97 @@ CheckedTest(merge, files_of_all_nodes_in_common_directories, merge_expect_whole)
                  (unsigned long long)merge_counts(merge).revived);
 }
 
-/* Few names, of all: nothing is as a node has it, but each operation is done or refused, and the
- * union is whole. */
+/* --- anything --------------------------------------------------------------------------------- */
+
+enum { INOS = 64 };
+
+/* Which files have to be there: those that their own node made, and did not end. */
+struct ledger {
+    uint64_t inos[INOS];
+    bool is_file[INOS], is_there[INOS];
+    size_t count;
+};
+
+static void note_made(struct ledger *ledger, struct seeded *seeded, uint64_t ino, bool is_file)
+{
+    size_t i = ledger->count < INOS ? ledger->count++ : 1 + seeded_below(seeded, INOS - 1);
+    ledger->inos[i] = ino;
+    ledger->is_file[i] = ledger->is_there[i] = is_file;
+}
+
+static void note_reaped(struct ledger *ledger, const struct node *node, uint64_t ino)
+{
+    for (size_t i = 0; i < ledger->count; i++)
+        if (ledger->inos[i] == ino && ino >> 24 == node->epoch)
+            ledger->is_there[i] = false;
+}
+
+static void expect_ledger(const struct ledger *ledger, unsigned step)
+{
+    for (size_t i = 0; i < ledger->count; i++) {
+        struct view_inode inode;
+        if (ledger->is_file[i])
+            assert_i64(view_inode(f.view, ledger->inos[i], &inode),
+                       ledger->is_there[i] ? 0 : -ENOENT, "step %u", step);
+    }
+}
+
+static void any_record(struct node *node, struct seeded *seeded, struct ledger *ledger)
+{
+    static const char *const names[] = {"a", "b", "c", "d"};
+    static const uint32_t flags[] = {0, RECORD_ORPHAN, RECORD_EXCHANGE, RECORD_OTHERS};
+    static const uint16_t types[] = {REC_UNLINK, REC_RENAME, REC_LINK, REC_VERSION, REC_REAP};
+    uint64_t *inos = ledger->inos;
+    uint64_t some = inos[seeded_below(seeded, ledger->count)],
+             other = inos[seeded_below(seeded, ledger->count)],
+             third = inos[seeded_below(seeded, ledger->count)];
+    const char *name = names[seeded_below(seeded, 4)], *name2 = names[seeded_below(seeded, 4)];
+    struct record rec = {.type = types[seeded_below(seeded, 5)],
+                         .flags = flags[seeded_below(seeded, 4)],
+                         .ino = lookup(&f, some, name),
+                         .ino2 = lookup(&f, third, name2),
+                         .version = node->ops + 2,
+                         .parent = some,
+                         .parent2 = third,
+                         .attrs = {.mode = S_IFREG | 0600, .size = node->ops},
+                         NAMED(name),
+                         .name2 = name2,
+                         .name2_len = 1};
+    if (!rec.ino || seeded_below(seeded, 4) == 0)
+        rec.ino = other;
+    if (rec.type != REC_RENAME)
+        rec.ino2 = 0;
+    (void)merge_op(node, rec);
+    if (rec.type == REC_REAP)
+        note_reaped(ledger, node, rec.ino);
+}
+
+/* Few names, of all, and any record of any node with any flags: nothing is as a node has it, but
+ * each operation is done or refused, the union is whole, and files are there as long as
+ * their owner says. */
 CheckedTest(merge, all_names_clash, merge_expect_whole)
 {
     struct seeded seeded = {test_number("CAIRN_TESTS_SEED", 1) + 1};
-    static const char *const names[] = {"a", "b", "c", "d"};
     struct node nodes[NODES] = {{.epoch = 1}, {.epoch = 2}, {.epoch = 3}};
-    uint64_t inos[64] = {ROOT_INO};
-    size_t count = 1;
+    struct ledger ledger = {.inos = {ROOT_INO}, .count = 1};
     for (unsigned step = 0; step < 6000; step++) {
         struct node *node = &nodes[seeded_below(&seeded, NODES)];
-        uint64_t some = inos[seeded_below(&seeded, count)],
-                 other = inos[seeded_below(&seeded, count)];
-        uint64_t third = inos[seeded_below(&seeded, count)], made = 0;
-        const char *name = names[seeded_below(&seeded, 4)],
-                   *name2 = names[seeded_below(&seeded, 4)];
-        switch (seeded_below(&seeded, 6)) {
+        uint64_t some = ledger.inos[seeded_below(&seeded, ledger.count)];
+        const char *name = (const char *const[]){"a", "b", "c", "d"}[seeded_below(&seeded, 4)];
+        switch (seeded_below(&seeded, 4)) {
         case 0:
-            made = make_dir(node, some, name);
+            note_made(&ledger, &seeded, make_dir(node, some, name), false);
             break;
         case 1:
-            made = make_file(node, some, name);
-            break;
-        case 2:
-            remove_name(node, lookup(&f, some, name) ? lookup(&f, some, name) : other, some, name);
-            break;
-        case 3:
-            move(node, lookup(&f, some, name) ? lookup(&f, some, name) : other,
-                 lookup(&f, third, name2), some, name, third, name2);
-            break;
-        case 4:
-            write_file(node, some, step + 2, step);
+            note_made(&ledger, &seeded, make_file(node, some, name), true);
             break;
         default:
-            (void)merge_op(
-                node, (struct record){.type = REC_LINK, .ino = other, .parent = some, NAMED(name)});
+            any_record(node, &seeded, &ledger);
         }
-        if (made)
-            inos[count < 64 ? count++ : 1 + seeded_below(&seeded, 63)] = made;
+        if (step % 16 == 0)
+            expect_ledger(&ledger, step);
     }
+    expect_ledger(&ledger, 0);
     cr_assert_gt(merge_counts(merge).refused, 100);
     cr_assert_gt(merge_counts(merge).renamed, 0);
 }

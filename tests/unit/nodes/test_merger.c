@@ -116,6 +116,39 @@ CheckedTest(merger, no_head_before_a_common_round, check_heads)
     assert_u64(status_of(merger).held_back_by, 0);
 }
 
+static void tell_end(unsigned i, uint64_t ino, const char *name)
+{
+    struct peer *peer = &w.nodes[i].peer;
+    peer->tell(peer, &(struct record){.type = REC_UNLINK,
+                                      .flags = RECORD_ORPHAN,
+                                      .ino = ino,
+                                      .parent = ROOT_INO,
+                                      NAMED(name)});
+    peer->tell(peer, &(struct record){.type = REC_REAP, .ino = ino});
+}
+
+/* Whose a file is, the number says that it was made with, in whichever stay of its node. */
+CheckedTest(merger, a_node_ends_its_own_files_alone, check_heads)
+{
+    world_join(&w, 0);
+    world_join(&w, 1);
+    peer_make(&w.nodes[0].peer, ROOT_INO, "a", 1);
+    uint64_t ino = w.nodes[0].peer.inos[1];
+    tell_end(1, ino, "a");
+    world_tick(&w);
+    tell_all();
+    world_turn(&w, merger);
+    assert_u64(world_newest_head(&w), 1);
+    world_check(&w);
+    world_leave(&w, 0);
+    world_join(&w, 0);
+    tell_end(0, ino, "a");
+    world_tick(&w);
+    tell_all();
+    world_turn(&w, merger);
+    assert_u64(world_newest_head(&w), 2);
+}
+
 /* Rounds of which this node's clock cannot say for sure that they passed. */
 CheckedTest(merger, a_round_that_may_not_have_passed, check_heads)
 {

@@ -5,18 +5,12 @@
 
 TestSuite(owned, .init = merge_setup, .fini = merge_teardown);
 
-static void remove_open(struct node *node, uint64_t ino, uint64_t parent, const char *name)
-{
-    (void)merge_op(
-        node,
-        (struct record){
-            .type = REC_UNLINK, .flags = RECORD_ORPHAN, .ino = ino, .parent = parent, NAMED(name)});
-}
+/* --- what its own node does ------------------------------------------------------------------- */
 
 CheckedTest(owned, a_file_that_its_node_keeps_open, merge_expect_whole)
 {
     uint64_t file = make_file(&one, ROOT_INO, "a"), other = make_file(&one, ROOT_INO, "b");
-    remove_open(&one, file, ROOT_INO, "a");
+    remove_last(&one, file, ROOT_INO, "a");
     assert_u64(at("a"), 0);
     write_file(&one, file, 2, 9);
     assert_u64(inode_of(&f, file).version, 2);
@@ -40,10 +34,10 @@ CheckedTest(owned, a_file_that_its_node_keeps_open, merge_expect_whole)
 /* It has no name here already when its node removes its own. */
 CheckedTest(owned, a_replaced_file_that_its_node_keeps_open, merge_expect_whole)
 {
-    uint64_t file = make_file(&one, ROOT_INO, "a");
-    (void)make_file(&two, ROOT_INO, "a");
-    remove_open(&one, file, ROOT_INO, "a");
+    uint64_t file = make_file(&one, ROOT_INO, "a"), other = make_file(&two, ROOT_INO, "a");
+    remove_last(&one, file, ROOT_INO, "a");
     assert_u64(inode_of(&f, file).nlink, 0);
+    assert_u64(at("a"), other);
     reap(&one, file);
     expect_absent(file);
 }
@@ -61,29 +55,39 @@ CheckedTest(owned, a_replaced_file_with_another_name, merge_expect_whole)
     assert_u64(at("c"), 0);
     remove_name(&one, file, ROOT_INO, "a");
     assert_u64(inode_of(&f, file).nlink, 0);
-    remove_name(&one, file, ROOT_INO, "c");
+    remove_file(&one, file, ROOT_INO, "c");
     expect_absent(file);
-    EXPECT_COUNT(refused, 1);
+    EXPECT_COUNT(refused, 3);
 }
 
 CheckedTest(owned, a_file_beside_a_directory_goes_with_its_name, merge_expect_whole)
 {
-    uint64_t file = make_file(&one, ROOT_INO, "x"), other = make_file(&one, ROOT_INO, "other");
+    uint64_t file = make_file(&one, ROOT_INO, "x");
     link_to(&one, file, ROOT_INO, "y");
     (void)make_dir(&two, ROOT_INO, "x");
     assert_u64(at("x.cairn-1"), file);
     remove_name(&one, file, ROOT_INO, "x");
     assert_u64(at("x.cairn-1"), 0);
     assert_u64(at("y"), file);
-    remove_name(&one, file, ROOT_INO, "y");
+    remove_file(&one, file, ROOT_INO, "y");
     expect_absent(file);
-    uint64_t below = make_dir(&two, ROOT_INO, "d");
-    (void)make_file(&two, below, "other");
-    move(&one, other, 0, ROOT_INO, "other", make_dir(&one, ROOT_INO, "d"), "other");
-    assert_u64(at("other"), other);
-    remove_name(&one, other, below, "other");
-    expect_absent(other);
+    EXPECT_COUNT(refused, 0);
+}
+
+/* It is where its node moved it from: that was not done. */
+CheckedTest(owned, a_last_name_that_is_elsewhere, merge_expect_whole)
+{
+    uint64_t file = make_file(&one, ROOT_INO, "f"), theirs = make_dir(&two, ROOT_INO, "d");
+    (void)make_file(&two, theirs, "f");
+    uint64_t dir = make_dir(&one, ROOT_INO, "d");
+    move(&one, file, 0, ROOT_INO, "f", dir, "f");
+    assert_u64(at("f"), file);
     EXPECT_COUNT(refused, 1);
+    remove_last(&one, file, dir, "f");
+    assert_u64(at("f"), 0);
+    assert_u64(inode_of(&f, file).nlink, 0);
+    reap(&one, file);
+    expect_absent(file);
 }
 
 /* A rename that is not done still ends what it replaced. */
@@ -91,13 +95,23 @@ CheckedTest(owned, what_a_refused_rename_replaced, merge_expect_whole)
 {
     uint64_t old = make_file(&one, ROOT_INO, "latest"), new = make_file(&one, ROOT_INO, "tmp");
     (void)make_file(&two, ROOT_INO, "tmp");
-    move(&one, new, old, ROOT_INO, "tmp", ROOT_INO, "latest");
+    (void)merge_op(&one, (struct record){.type = REC_RENAME,
+                                         .flags = RECORD_ORPHAN,
+                                         .ino = new,
+                                         .ino2 = old,
+                                         .parent = ROOT_INO,
+                                         .parent2 = ROOT_INO,
+                                         NAMED("tmp"),
+                                         .name2 = "latest",
+                                         .name2_len = 6});
+    EXPECT_COUNT(refused, 1);
     assert_u64(at("latest"), 0);
+    assert_u64(inode_of(&f, old).nlink, 0);
+    reap(&one, old);
     expect_absent(old);
     assert_u64(inode_of(&f, new).nlink, 0);
-    remove_name(&one, new, ROOT_INO, "latest");
+    remove_file(&one, new, ROOT_INO, "latest");
     expect_absent(new);
-    EXPECT_COUNT(refused, 1);
 }
 
 /* Both names that it could have are those of directories. */
@@ -109,9 +123,9 @@ CheckedTest(owned, a_file_that_finds_no_place, merge_expect_whole)
     assert_u64(inode_of(&f, file).nlink, 0);
     write_file(&one, file, 2, 9);
     assert_u64(inode_of(&f, file).version, 2);
-    remove_name(&one, file, ROOT_INO, "x");
-    expect_absent(file);
     EXPECT_COUNT(refused, 1);
+    remove_file(&one, file, ROOT_INO, "x");
+    expect_absent(file);
 }
 
 /* --- each node's own -------------------------------------------------------------------------- */

@@ -247,7 +247,7 @@ static void note_op(struct peer *peer, const struct record *told)
     rec.seq = number_of(n);
     rec.time = n->world->time += 1000;
     size_t len = record_encoded_len(&rec);
-    struct world_op op = {rec.time, peer->node.epoch, rec.seq, xmalloc(len), len};
+    struct world_op op = {rec.time, peer->node.epoch, rec.seq, n->node, xmalloc(len), len};
     record_encode(&rec, op.bytes);
     memcpy(bytes_extend(&n->pending, len), op.bytes, len);
     vector_add(&n->world->ops, op);
@@ -263,6 +263,8 @@ void world_join(struct world *w, unsigned i)
     if (n->joined++ == 0)
         n->node = (uint32_t)number;
     entry.node = n->node;
+    cr_assert_lt(w->numbers, WORLD_NUMBERS);
+    w->owners[w->numbers] = n->node;
     memcpy(entry.history, w->sb.history, sizeof entry.history);
     memset(entry.store, (int)(100 + i), sizeof entry.store);
     (void)snprintf(entry.holder, sizeof entry.holder, "node %u", i);
@@ -487,6 +489,11 @@ static bool is_in(const struct world *w, const struct head *head, const struct w
     return false;
 }
 
+static bool world_owns(const struct world *w, const struct world_op *op, uint64_t ino)
+{
+    return ino >> 28 < WORLD_NUMBERS && w->owners[ino >> 28] == op->node;
+}
+
 /* What the operations make that the head says to have. */
 static struct view *make_model(struct world *w, const struct head *head, const char *path)
 {
@@ -501,7 +508,9 @@ static struct view *make_model(struct world *w, const struct head *head, const c
         if (!is_in(w, head, op))
             continue;
         assert_i64(record_decode(op->bytes, op->len, &rec, &len), 0);
-        assert_i64(merge_record(m, op->stay, &rec), 0);
+        const struct merge_op told = {&rec, .owns = world_owns(w, op, rec.ino),
+                                      .owns2 = world_owns(w, op, rec.ino2)};
+        assert_i64(merge_record(m, &told), 0);
     }
     assert_u64(merge_counts(m).impossible, 0);
     merge_free(m);

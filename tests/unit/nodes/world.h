@@ -11,7 +11,7 @@
 #define CLOCK_ERROR_NS 50000000ll
 #define FIRST_ROUND 1000u
 
-enum { WORLD_NODES = 4, WORLD_ROUNDS = 400 };
+enum { WORLD_NODES = 4, WORLD_ROUNDS = 400, WORLD_NUMBERS = 256 };
 
 struct world_node {
     struct world *world;
@@ -29,6 +29,7 @@ struct world_node {
 struct world_op {
     int64_t time;
     uint64_t stay, seq;
+    uint32_t node;
     uint8_t *bytes;
     size_t len;
 };
@@ -39,8 +40,9 @@ struct world {
     struct remote_options remote;
     struct superblock sb;
     uint64_t round;
-    int64_t time;     /* of the newest operation */
-    uint64_t numbers; /* of writers/, that were given out */
+    int64_t time;                   /* of the newest operation */
+    uint64_t numbers;               /* of writers/, that were given out */
+    uint32_t owners[WORLD_NUMBERS]; /* which node has each */
     struct world_node nodes[WORLD_NODES];
     VECTOR(struct world_op) ops;
     uint64_t checked;   /* heads */
