@@ -6,8 +6,8 @@
 /* clang-format off */
 #define COMMANDS(X) \
     X(mount) X(umount) X(status) X(info) X(du) X(stats) X(metrics) X(log) X(wait) X(warmup) \
-    X(evict) X(scrub) X(gc) X(upgrade) X(ls) X(cp) X(history) X(fsck) X(adopt) X(doctor) \
-    X(version) X(help) X(completion)
+    X(evict) X(scrub) X(gc) X(upgrade) X(ls) X(cp) X(history) X(snapshot) X(restore) \
+    X(fsck) X(adopt) X(doctor) X(version) X(help) X(completion)
 /* clang-format on */
 #define DECLARE(name) extern const struct command name##_command;
 #define ENTRY(name) &name##_command,

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/io.h"
@@ -92,6 +93,7 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
     struct copy *copy = xcalloc(1, sizeof *copy);
     *copy = (struct copy){.command = how->command,
                           .is_partial = how->is_partial,
+                          .may_not_replace = how->may_not_replace,
                           .store = store,
                           .began = clock_monotonic_ns(),
                           .to_output = how->to_output,
@@ -148,14 +150,27 @@ static char *temporary_name(const char *name)
     return xasprintf(".%.200s.cairn-%d-%u", name, (int)getpid(), atomic_fetch_add(&count, 1));
 }
 
+/* Gives it its name. */
+static int name_copy(const struct copy *copy, int dir_fd, const char *temporary, const char *name)
+{
+    unsigned flags = copy->may_not_replace ? RENAME_NOREPLACE : 0;
+    return renameat2(dir_fd, temporary, dir_fd, name, flags) < 0 ? -errno : 0;
+}
+
+/* Where it may not be replaced nothing is read for it. */
+static bool is_there(const struct copy *copy, int dir_fd, const char *name)
+{
+    struct stat st;
+    return copy->may_not_replace && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 static int file_copy_finish(const struct file_copy *file, const char *name)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
     if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 ||
-        fchmod(file->fd, file->attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0 ||
-        renameat(file->dir_fd, file->temporary, file->dir_fd, name) < 0)
+        fchmod(file->fd, file->attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0)
         return -errno;
-    return 0;
+    return name_copy(file->copy, file->dir_fd, file->temporary, name);
 }
 
 /* --- bytes that cannot be read ---------------------------------------------------------------- */
@@ -312,6 +327,10 @@ static int file_copy_start_read(struct reader_group *group, void *arg)
 void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name,
                const char *shown)
 {
+    if (is_there(copy, dir_fd, name)) {
+        copy_failed(copy, shown, strerror(EEXIST));
+        return;
+    }
     struct file_copy *file = xcalloc(1, sizeof *file);
     *file = (struct file_copy){.copy = copy,
                                .attrs = inode->attrs,
@@ -338,11 +357,12 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(inode->attrs.mtime)};
     _cleanup_free_ char *temporary = temporary_name(name);
     int r = symlinkat(target, dir_fd, temporary) < 0 ? -errno : 0;
-    if (r == 0 && (utimensat(dir_fd, temporary, times, AT_SYMLINK_NOFOLLOW) < 0 ||
-                   renameat(dir_fd, temporary, dir_fd, name) < 0)) {
+    if (r == 0 && utimensat(dir_fd, temporary, times, AT_SYMLINK_NOFOLLOW) < 0)
         r = -errno;
+    if (r == 0)
+        r = name_copy(copy, dir_fd, temporary, name);
+    if (r < 0)
         (void)unlinkat(dir_fd, temporary, 0);
-    }
     if (r < 0)
         copy_failed(copy, shown, strerror(-r));
     else

@@ -27,8 +27,9 @@ struct copy_how {
     /* NAME.partial gets the readable bytes of a damaged file, NAME.holes lists the other
      * ranges. */
     bool is_partial;
-    bool to_output;  /* one file, by copy_stream() */
-    cJSON *problems; /* array that each message is added to as {path, problem}; NULL: none */
+    bool to_output;       /* one file, by copy_stream() */
+    bool may_not_replace; /* what is there stays, and that is a failure */
+    cJSON *problems;      /* array that each message is added to as {path, problem}; NULL: none */
 };
 
 CAIRN_MUST_CHECK int copy_begin(const struct copy_how *how, struct store *store, struct copy **ret);

@@ -19,7 +19,7 @@ struct directory {
 
 struct copy {
     const char *command;
-    bool is_partial, to_output;
+    bool is_partial, to_output, may_not_replace;
     struct store *store;
     struct pool *pool;
     pthread_t watcher;

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn cp: copies files and trees from a store or remote that need not be mounted, and single
- * files to standard output. */
+ * files to standard output. cairn restore: from an earlier state of a mount's remote to the mount.
+ */
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
 
 #include "base/io.h"
+#include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/copy.h"
 #include "cli/interrupt.h"
 #include "cli/json.h"
 #include "cli/mounts.h"
+#include "cli/target.h"
 #include "daemon/remote_address.h"
 
 #define DEPTH_MAX 1024u
@@ -24,11 +27,15 @@ struct copying {
     struct source source;
     struct copy *copy;
     bool is_recursive, is_partial, is_json;
+    bool replaces;  /* restore: files that are there */
+    const char *to; /* restore: the new path; NULL: as it was */
     const char *at; /* WHEN; NULL: the newest state */
     bool to_output;
     cJSON *problems; /* with is_json */
     struct copy_result result;
 };
+
+extern const struct command restore_command;
 
 /* The place that something is copied to. */
 struct place {
@@ -153,6 +160,7 @@ static int begin_copy(struct copying *c)
     struct copy_how how = {.command = c->command->name,
                            .is_partial = c->is_partial,
                            .to_output = c->to_output,
+                           .may_not_replace = c->command == &restore_command && !c->replaces,
                            .problems = c->problems};
     how.threads = remote_address_is(c->source.name)
                       ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
@@ -381,4 +389,150 @@ const struct command cp_command = {
     .options_offset = FIELD(options),
     .more_help = source_more_help,
     .execute = execute_cp,
+};
+
+/* --- restore ---------------------------------------------------------------------------------- */
+
+/* The mount that PATH is on, though it need not be there, and what is behind the mountpoint. */
+static int find_mount(const struct copying *c, const char *path, const struct mount_list *mounts,
+                      const struct mount_entry **ret, char **ret_below)
+{
+    _cleanup_free_ char *whole = path_absolute(path);
+    const struct mount_entry *mount = NULL;
+    for (size_t i = 0; whole && i < mounts->count; i++)
+        if (path_is_inside(whole, mounts->at[i].mountpoint) &&
+            (!mount || strlen(mounts->at[i].mountpoint) >= strlen(mount->mountpoint)))
+            mount = &mounts->at[i];
+    if (!mount)
+        return complain_usage(c->command, "%s is not on a CairnFS mount", path);
+    *ret = mount;
+    *ret_below = xstrdup(whole + strlen(mount->mountpoint));
+    return CLI_OK;
+}
+
+/* SOURCE:PATH of the mount's remote. Caller frees. */
+static int find_remote(const struct copying *c, const struct mount_entry *mount, const char *below,
+                       char **ret)
+{
+    _cleanup_json_ cJSON *status = NULL;
+    if (ask_daemon(c->command->name, mount->store, "status", NULL, &status) < 0)
+        return CLI_FAILED;
+    const char *name = json_text(json_part(status, "remote"), "name");
+    if (!name)
+        return complain(c->command->name,
+                        "%s has no remote: of a store only the newest state is there",
+                        mount->mountpoint);
+    *ret = xasprintf("%s:%s", name, *below ? below : "/");
+    return CLI_OK;
+}
+
+/* Makes the directory that a path lies in, as far as it is not there. */
+static int make_parents(const struct copying *c, const char *path)
+{
+    _cleanup_free_ char *copy = xstrdup(path);
+    for (char *at = copy + strspn(copy, "/"); (at = strchr(at, '/')); *at++ = '/') {
+        *at = '\0';
+        if (mkdir(copy, 0777) < 0 && errno != EEXIST)
+            return complain(c->command->name, "cannot create %s: %s", copy, strerror(errno));
+    }
+    return CLI_OK;
+}
+
+static int restore_node(struct copying *c, const struct source_node *node, const char *target)
+{
+    struct copy_counts counts = {0};
+    _cleanup_free_ char *one = xstrdup(target), *other = xstrdup(target);
+    const char *directory = dirname(one), *name = basename(other);
+    _cleanup_close_ int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return complain(c->command->name, "%s: %s", directory, strerror(errno));
+    int code = begin_copy(c);
+    if (code != CLI_OK)
+        return code;
+    count_tree(c, &node->inode, &counts, 0);
+    copy_expect(c->copy, &counts);
+    if (*node->name || c->to)
+        copy_node(c, &node->inode, fd, name, target, 0);
+    else
+        copy_entries(c, node->ino, fd, directory, 0);
+    return copy_end(c->copy, &c->result);
+}
+
+static int restore_from(struct copying *c, const char *text, const char *target)
+{
+    _cleanup_(source_node_done) struct source_node node = {0};
+    int code = source_open(c->command, &c->options, text, &c->source, &node);
+    if (code == CLI_OK)
+        code = make_parents(c, target);
+    return code == CLI_OK ? restore_node(c, &node, target) : code;
+}
+
+static int restore_path(struct copying *c, const char *path, const struct mount_list *mounts)
+{
+    const struct mount_entry *mount = NULL;
+    _cleanup_free_ char *below = NULL, *text = NULL, *target = NULL;
+    int code = find_mount(c, path, mounts, &mount, &below);
+    if (code == CLI_OK)
+        code = find_remote(c, mount, below, &text);
+    if (code != CLI_OK)
+        return code;
+    /* Of all of the mount the content goes into its root. */
+    bool is_root = below[strspn(below, "/")] == '\0';
+    target = c->to     ? xstrdup(c->to)
+             : is_root ? xasprintf("%s/.", mount->mountpoint)
+                       : xasprintf("%s%s", mount->mountpoint, below);
+    size_t len = strlen(target);
+    while (len > 1 && target[len - 1] == '/')
+        target[--len] = '\0';
+    return restore_from(c, text, target);
+}
+
+static int execute_restore(struct call *call)
+{
+    struct copying *c = call->request;
+    _cleanup_(mounts_done) struct mount_list mounts = {0};
+    c->command = call->command;
+    c->is_recursive = true;
+    if (!c->at)
+        return complain_usage(call->command, "--at is missing: which state? 'cairn history' lists "
+                                             "them");
+    int code = source_look_back(call->command, c->at, &c->options);
+    c->problems = c->is_json ? cJSON_CreateArray() : NULL;
+    if (code == CLI_OK)
+        code = target_mounts(call->command, &mounts);
+    if (code == CLI_OK)
+        code = restore_path(c, call->operands[0], &mounts);
+    if (c->is_json)
+        print_json(c, c->to ? c->to : call->operands[0], code);
+    else if (code == CLI_OK || c->result.copied)
+        (void)printf("%llu of %llu files restored\n", (unsigned long long)c->result.copied,
+                     (unsigned long long)c->result.total);
+    source_close(&c->source);
+    return code;
+}
+
+static const struct flag restore_flags[] = {
+    FLAG_AT(FIELD(at)),
+    {FLAG_OF('\0', "to", FLAG_TEXT, FIELD(to)), .argument = "NEW",
+     .help = "restore it as NEW, which may be anywhere"},
+    {FLAG_OF('\0', "replace", FLAG_SET, FIELD(replaces)),
+     .help = "replace files that are there; else they stay, and are named"},
+    FLAG_JSON_OF("print how many files were restored, and what is wrong with the others, as JSON",
+                 FIELD(is_json)),
+    {0},
+};
+
+const struct command restore_command = {
+    .name = "restore",
+    .summary = "bring files of a mount back as they were in an earlier state",
+    .description = "PATH is on a mount, and need not be there any more. Its state comes from the "
+                   "mount's remote. A file is\nrestored whole or not at all.",
+    .flags = restore_flags,
+    REQUEST(struct copying, 0),
+    .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES}, {0}},
+    .exits = EXITS_INTERRUPTED("restored", "failed for some or all files"),
+    .takes_option = source_takes_option,
+    .options_offset = FIELD(options),
+    .more_help = source_more_help,
+    .execute = execute_restore,
 };

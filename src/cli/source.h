@@ -20,8 +20,8 @@ void source_more_help(void);
     {                                                                                              \
         .name = "at", .argument = "WHEN", .kind = FLAG_TEXT, .offset = (at),                       \
         .help = "show the newest state of a remote that is not later than this: a head's number, " \
-                "a time such as 2026-11-28T20:59:08Z, or how long ago, such as 2h; 'cairn "        \
-                "history' lists what there is",                                                    \
+                "a snapshot's name, a time such as 2026-11-28T20:59:08Z, or how long ago, such "   \
+                "as 2h; 'cairn history' lists what there is",                                      \
     }
 /* Sources that are opened from now on show their state at this point; `when` may be NULL. CLI_OK,
  * or the command's usage exit after a message. */

@@ -3,20 +3,21 @@
 #pragma once
 
 #include "codec/encode.h"
-#include "format/head.h"
+#include "format/snapshot.h"
 
 struct tier;
 
-/* The head whose state is shown: by its number, or the newest that is not later than a time (ns
- * since 1970). Both 0: the newest. */
+/* The head whose state is shown: by its number, the name of its snapshot, or the newest that is not
+ * later than a time (ns since 1970). None of them: the newest. */
 struct head_choice {
     uint64_t number;
     int64_t time;
+    char name[SNAPSHOT_NAME_MAX];
 };
 
 static inline bool head_choice_is_made(const struct head_choice *choice)
 {
-    return choice->number || choice->time;
+    return choice->number || choice->time || choice->name[0];
 }
 
 /* The remote of a store. */

@@ -122,8 +122,8 @@ const struct option_spec option_table[] = {
      .help = "with ro: interval of looking for newly published states; 0: never"},
     {OPTION("at", REMOTE, STRING, remote.at), .min = 1, .max = 100,
      .help = "with ro: show the newest state that is not later than this, and follow none: a "
-             "head's number, a time such as 2026-11-28T20:59:08Z, or how long ago, such as 2h; it "
-             "needs a STORE of its own"},
+             "head's number, a snapshot's name, a time such as 2026-11-28T20:59:08Z, or how long "
+             "ago, such as 2h; it needs a STORE of its own"},
     {OPTION("entry_timeout", ACCESS, DURATION, entry_timeout_ns), .max = 24 * HOUR_NS,
      .fallback = "1h", .help = "time that the kernel may cache names"},
     {OPTION("attr_timeout", ACCESS, DURATION, attr_timeout_ns), .max = 24 * HOUR_NS,

@@ -87,6 +87,11 @@ void service_free(struct service *service);
  *         "line_count", and counts
  *   {"verb":"job_cancel"}
  *      -> {}
+ *   {"verb":"name","kind":"create"|"rename"|"delete","name":"N","new":"N2","seq":S}
+ *      -> {"number":N}: a snapshot gets a name, of a state that has operation S, or another one, or
+ *         loses it; in the background, one at a time
+ *   {"verb":"named"}
+ *      -> of the last one "number", "running", "failed", "head", "published_s"
  *   {"verb":"upgrade","binary":"path"}
  *      -> {}: the mount goes on with that program, soon. The status then counts one try more, and
  *         says if it failed

@@ -2,6 +2,8 @@
 /* Work that is asked for over the control socket: begun, looked at, cancelled. */
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
+#include "daemon/when.h"
+#include "remote/maintenance.h"
 
 static enum job_kind kind_of(const cJSON *request)
 {
@@ -79,4 +81,66 @@ cJSON *handle_job_cancel(struct service *service, const cJSON *request)
     (void)request;
     store_job_cancel(service->store);
     return cJSON_CreateObject();
+}
+
+/* --- snapshots with names --------------------------------------------------------------------- */
+
+static bool take_name(const cJSON *request, const char *field, char into[SNAPSHOT_NAME_MAX],
+                      char **ret_text)
+{
+    const char *name = json_text(request, field);
+    if (when_check_name(name ? name : "", ret_text) < 0)
+        return false;
+    memcpy(into, name, strlen(name) + 1);
+    return true;
+}
+
+static cJSON *naming_refusal(int error)
+{
+    const char *text = error == -EBUSY      ? "another snapshot gets its name now; try again"
+                       : error == -EROFS    ? "this mount only reads: ask the one that writes"
+                       : error == -ENOTCONN ? "no remote is configured"
+                       : error == -EOPNOTSUPP
+                           ? "several nodes write this remote: there are no names of its states"
+                           : strerror(-error);
+    return control_error(-error, text);
+}
+
+cJSON *handle_name(struct service *service, const cJSON *request)
+{
+    struct naming naming = {0};
+    uint64_t number;
+    const char *kind = json_text(request, "kind");
+    _cleanup_free_ char *why = NULL;
+    if (!kind || !(strcmp(kind, "create") == 0 || strcmp(kind, "rename") == 0 ||
+                   strcmp(kind, "delete") == 0))
+        return control_error(EINVAL, "unknown kind; use create, rename or delete");
+    naming.kind = *kind == 'c' ? NAMING_CREATE : *kind == 'r' ? NAMING_RENAME : NAMING_DELETE;
+    (void)control_get_u64(request, "seq", &naming.seq);
+    if (!take_name(request, "name", naming.name, &why) ||
+        (naming.kind == NAMING_RENAME && !take_name(request, "new", naming.new_name, &why)))
+        return control_error(EINVAL, why);
+    if (!remote_side_is_usable(service))
+        return remote_side_refusal(service);
+    int r = store_naming_start(service->store, &naming, &number);
+    if (r < 0)
+        return naming_refusal(r);
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "number", number);
+    return reply;
+}
+
+cJSON *handle_named(struct service *service, const cJSON *request)
+{
+    struct naming_state state;
+    (void)request;
+    store_naming_look(service->store, &state);
+    cJSON *reply = cJSON_CreateObject();
+    control_add_u64(reply, "number", state.number);
+    (void)cJSON_AddBoolToObject(reply, "running", state.running);
+    if (state.error < 0)
+        (void)cJSON_AddStringToObject(reply, "failed", state.text);
+    control_add_u64(reply, "head", state.head);
+    (void)cJSON_AddNumberToObject(reply, "published_s", (double)(state.published / 1000000) / 1000);
+    return reply;
 }

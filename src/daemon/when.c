@@ -9,7 +9,9 @@
 #include "daemon/options.h"
 
 #define FORMS                                                                                      \
-    "a head's number, a time such as 2026-11-28T20:59:08Z, or how long ago, such as 2h or 30m"
+    "a head's number, a snapshot's name, a time such as 2026-11-28T20:59:08Z, or how long ago, "   \
+    "such "                                                                                        \
+    "as 2h or 30m"
 
 /* --- a time of RFC 3339 ----------------------------------------------------------------------- */
 
@@ -124,12 +126,48 @@ static int check_past(const char *text, int64_t now, const struct head_choice *c
     return 0;
 }
 
+/* "2026-11-28" and what goes on from there. */
+static bool begins_as_date(const char *text)
+{
+    struct tm tm;
+    return take_day(&text, &tm);
+}
+
+int when_check_name(const char *name, char **ret_text)
+{
+    int64_t age;
+    if (*name == '\0')
+        return text_fail(ret_text, -EINVAL, "the name is empty");
+    if (strchr(name, '/'))
+        return text_fail(ret_text, -EINVAL, "'%s' has a slash", name);
+    if (is_number(name) || parse_duration(name, &age) == 0 || begins_as_date(name))
+        return text_fail(ret_text, -EINVAL,
+                         "'%s' is a number or a time, which --at would take for one", name);
+    if (!snapshot_name_is_sane(name))
+        return text_fail(ret_text, -EINVAL,
+                         "'%s' is no name: give 1 to %u letters (a to z, A to Z), digits, '.', '-' "
+                         "and '_', a letter or a digit first",
+                         name, SNAPSHOT_NAME_MAX - 1);
+    return 0;
+}
+
+static bool take_name(const char *text, struct head_choice *ret)
+{
+    _cleanup_free_ char *why = NULL;
+    if (when_check_name(text, &why) < 0)
+        return false;
+    memcpy(ret->name, text, strlen(text) + 1);
+    return true;
+}
+
 int when_parse(const char *text, int64_t now, struct head_choice *ret, char **ret_text)
 {
     int64_t age;
     *ret = (struct head_choice){0};
     if (is_number(text))
         return parse_number(text, ret, ret_text);
+    if (take_name(text, ret))
+        return 0;
     if (parse_duration(text, &age) == 0)
         ret->time = now - age;
     else if (!parse_time(text, &ret->time))
@@ -143,6 +181,8 @@ int when_parse(const char *text, int64_t now, struct head_choice *ret, char **re
 char *when_print(const struct head_choice *choice)
 {
     char seconds[TEXT_TIME_LEN];
+    if (choice->name[0])
+        return xstrdup(choice->name);
     if (choice->number)
         return xasprintf("%llu", (unsigned long long)choice->number);
     text_time(choice->time, seconds);

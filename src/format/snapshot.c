@@ -40,7 +40,7 @@ void snapshot_object_name(const char *name, char buf[SNAPSHOT_OBJECT_LEN])
     (void)snprintf(buf, SNAPSHOT_OBJECT_LEN, SNAPSHOT_DIRECTORY "/%s", name);
 }
 
-size_t snapshot_encode(const struct snapshot *snapshot, void *buf)
+size_t snapshot_encode(const struct named_snapshot *snapshot, void *buf)
 {
     uint8_t *p = buf;
     check(snapshot_name_is_sane(snapshot->name));
@@ -54,7 +54,7 @@ size_t snapshot_encode(const struct snapshot *snapshot, void *buf)
     return HEAD_AT + head + TAIL_LEN;
 }
 
-int snapshot_decode(const void *buf, size_t len, struct snapshot *ret)
+int snapshot_decode(const void *buf, size_t len, struct named_snapshot *ret)
 {
     const uint8_t *p = buf;
     if (len < HEAD_AT + TAIL_LEN || len > SNAPSHOT_LEN_MAX || len % 8 != 0)

@@ -11,7 +11,7 @@
 #define SNAPSHOT_OBJECT_LEN (sizeof SNAPSHOT_DIRECTORY + SNAPSHOT_NAME_MAX)
 #define SNAPSHOT_LEN_MAX (HEAD_LEN_MAX + 128u)
 
-struct snapshot {
+struct named_snapshot {
     char name[SNAPSHOT_NAME_MAX];
     int64_t created; /* ns since 1970, by the writer's clock */
     struct head head;
@@ -23,6 +23,6 @@ CAIRN_MUST_CHECK bool snapshot_name_is_sane(const char *name);
 void snapshot_object_name(const char *name, char buf[SNAPSHOT_OBJECT_LEN]);
 
 /* Returns the length, at most SNAPSHOT_LEN_MAX; `buf` has that much room. */
-size_t snapshot_encode(const struct snapshot *snapshot, void *buf);
+size_t snapshot_encode(const struct named_snapshot *snapshot, void *buf);
 /* Errors as of head_decode(). */
-CAIRN_MUST_CHECK int snapshot_decode(const void *buf, size_t len, struct snapshot *ret);
+CAIRN_MUST_CHECK int snapshot_decode(const void *buf, size_t len, struct named_snapshot *ret);

@@ -3,6 +3,7 @@
  * grace of the writer's gc is over, and as long as it is, so is all that it names. */
 #include "base/text.h"
 #include "prefix/heads.h"
+#include "prefix/named.h"
 
 struct choosing {
     struct prefix *prefix;
@@ -151,8 +152,26 @@ static int choose(struct choosing *c, const struct head_choice *at, char **ret_t
     return take_last(c, at, count, ret_text);
 }
 
+/* Whatever became of heads/NUMBER: what has the name is the head itself. */
+static int choose_named(struct prefix *prefix, const char *name, char **ret_text)
+{
+    _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
+    int r = named_read(prefix, name, snapshot);
+    if (r == -ENOENT)
+        return text_fail(ret_text, -ENODATA,
+                         "%s: there is no snapshot '%s'; 'cairn snapshot list' lists them",
+                         prefix->name, name);
+    if (prefix_object_is_lost(r))
+        return text_fail(ret_text, -EUCLEAN, "%s: snapshots/%s is damaged", prefix->name, name);
+    if (r == 0)
+        prefix->head = snapshot->head;
+    return r;
+}
+
 int heads_choose(struct prefix *prefix, char **ret_text)
 {
+    if (prefix->options->at.name[0])
+        return choose_named(prefix, prefix->options->at.name, ret_text);
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     struct choosing c = {.prefix = prefix, .head = head};
     int r = choose(&c, &prefix->options->at, ret_text);

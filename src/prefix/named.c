@@ -29,7 +29,7 @@ static int decode(const void *buf, size_t len, void *arg)
     return snapshot_decode(buf, len, arg);
 }
 
-int named_read(struct prefix *prefix, const char *name, struct snapshot *ret)
+int named_read(struct prefix *prefix, const char *name, struct named_snapshot *ret)
 {
     char object[SNAPSHOT_OBJECT_LEN];
     snapshot_object_name(name, object);
@@ -41,9 +41,9 @@ int named_read(struct prefix *prefix, const char *name, struct snapshot *ret)
 }
 
 /* Where the answer to the first try was lost, the second one finds it there. */
-static int settle(struct prefix *prefix, const struct snapshot *snapshot)
+static int settle(struct prefix *prefix, const struct named_snapshot *snapshot)
 {
-    _cleanup_free_ struct snapshot *there = xmalloc(sizeof *there);
+    _cleanup_free_ struct named_snapshot *there = xmalloc(sizeof *there);
     int r = named_read(prefix, snapshot->name, there);
     if (r < 0)
         return prefix_object_is_lost(r) ? -EEXIST : r;
@@ -52,7 +52,7 @@ static int settle(struct prefix *prefix, const struct snapshot *snapshot)
     return is_ours ? 0 : -EEXIST;
 }
 
-int named_create(struct prefix *prefix, const struct snapshot *snapshot)
+int named_create(struct prefix *prefix, const struct named_snapshot *snapshot)
 {
     char object[SNAPSHOT_OBJECT_LEN];
     _cleanup_free_ uint8_t *bytes = xcalloc(1, SNAPSHOT_LEN_MAX);

@@ -15,8 +15,9 @@ DEFINE_VECTOR(named_list, struct named_item);
 /* Adds the names that are there, ascending; the first NAMED_MAX of them. */
 CAIRN_MUST_CHECK int named_list(struct prefix *prefix, struct named_list *list);
 /* -ENOENT; -EUCLEAN, -EBADMSG: it is damaged, or of another history. */
-CAIRN_MUST_CHECK int named_read(struct prefix *prefix, const char *name, struct snapshot *ret);
+CAIRN_MUST_CHECK int named_read(struct prefix *prefix, const char *name,
+                                struct named_snapshot *ret);
 /* Creates it exclusively. -EEXIST: there is one of that name, which is another. */
-CAIRN_MUST_CHECK int named_create(struct prefix *prefix, const struct snapshot *snapshot);
+CAIRN_MUST_CHECK int named_create(struct prefix *prefix, const struct named_snapshot *snapshot);
 /* Durably. Gone already is no error. */
 CAIRN_MUST_CHECK int named_remove(struct prefix *prefix, const char *name);

@@ -244,9 +244,7 @@ static int list_objects(struct pass *pass)
 
 /* --- is it still ours? ------------------------------------------------------------------------ */
 
-/* -ESTALE: another writer has the prefix. -EAGAIN: the newest head is none that we know to be
- * published. */
-static int check_ours(struct remote *remote)
+int gc_check_ours(struct remote *remote)
 {
     _cleanup_free_ struct head *newest = xmalloc(sizeof *newest);
     const struct head *ours = &remote->prefix.head;
@@ -309,7 +307,7 @@ static int remove_batch(struct pass *pass, const char *directory, const struct i
         object_name(directory, items[i].id, names[i]);
         list[i] = names[i];
     }
-    int r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : check_ours(remote);
+    int r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : gc_check_ours(remote);
     if (r == 0 && !dry && remote->prefix.tier->ops->remove_many)
         r = remote->prefix.tier->ops->remove_many(remote->prefix.tier, list, count);
     else
@@ -417,7 +415,7 @@ static void keep_returned(struct pass *pass, struct found *packs)
 
 static int clean_remote(struct pass *pass)
 {
-    int r = pass->heads.count ? check_ours(pass->remote) : -EAGAIN;
+    int r = pass->heads.count ? gc_check_ours(pass->remote) : -EAGAIN;
     if (r == 0 && pass->heads.at[pass->heads.count - 1].id != pass->remote->prefix.head.number)
         r = -EAGAIN; /* the listing is not of what we published */
     if (r == 0)

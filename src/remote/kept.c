@@ -215,7 +215,7 @@ static int add_listed(struct remote *remote, const struct kept_head *heads, size
 static int learn_name(struct remote *remote, const char *name, struct known_name *ret,
                       bool *ret_is_known)
 {
-    _cleanup_free_ struct snapshot *snapshot = xmalloc(sizeof *snapshot);
+    _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
     int r = named_read(&remote->prefix, name, snapshot);
     *ret_is_known = r == 0;
     if (r == 0) {

@@ -24,6 +24,8 @@ struct remote_maintenance {
     struct remote_gc_request *request;
     enum { REMOTE_GC_NONE, REMOTE_GC_ASKED, REMOTE_GC_RUNNING } gc;
     int gc_result;
+    struct naming naming;
+    struct naming_state naming_state;
 
     _Atomic bool is_asked; /* for a pass over suspect packs, now */
     /* Of the last pass: heads that stay for longer than the grace, and the bytes of packs that
@@ -32,6 +34,7 @@ struct remote_maintenance {
 
     /* The uploader's alone. */
     struct history history;
+    bool told_names;          /* a head of this session says that there may be names */
     int64_t gc_at, repair_at; /* monotonic ns: not before */
     uint64_t relocated;       /* bytes of mostly dead packs, total */
     bool is_deferred;         /* something was left to be merged */
@@ -116,6 +119,15 @@ void returned_done(struct returned *returned);
 /* Between two rounds: a pass, if it is time or was asked for. -ESTALE: the prefix is not ours any
  * more, and the remote fenced; anything else is said and tried again. */
 CAIRN_MUST_CHECK int remote_gc_tick(struct remote *remote);
+
+/* Before something is deleted. -ESTALE: another writer has the prefix, and the remote is fenced;
+ * -EAGAIN: the newest head is none that we know to be published. */
+CAIRN_MUST_CHECK int gc_check_ours(struct remote *remote);
+
+/* --- naming.c --------------------------------------------------------------------------------- */
+
+/* Between two rounds: what was asked for. -ESTALE as of gc. */
+CAIRN_MUST_CHECK int naming_tick(struct remote *remote);
 
 /* --- repair.c --------------------------------------------------------------------------------- */
 

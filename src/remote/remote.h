@@ -41,8 +41,9 @@ struct remote_status {
     uint64_t suspect_chunks; /* needed ones that lie there; of those NVMe has none for long */
     uint64_t target_bytes;   /* of the cut that is being uploaded, still to go */
     uint64_t packs, pack_bytes;
-    uint64_t held_bytes;           /* as in struct view_remote */
-    uint64_t files, logical_bytes; /* of the published state */
+    uint64_t kept_states, kept_bytes; /* for history; when gc last looked */
+    uint64_t held_bytes;              /* as in struct view_remote */
+    uint64_t files, logical_bytes;    /* of the published state */
     uint64_t uploaded_bytes_total, fetched_bytes_total, requests_total, retries_total;
     uint64_t merged_bytes_total; /* of the fetched ones: to write packs anew */
     uint64_t put_total, get_total, list_total, head_total, delete_total; /* of these requests */

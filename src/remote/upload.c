@@ -345,6 +345,8 @@ void *upload_main(void *arg)
             node_tick(remote->store->node, &remote->prefix.head);
         }
         int r = remote_gc_tick(remote);
+        if (r == 0)
+            r = naming_tick(remote);
         if (r == 0 && is_time(remote, last) && is_behind(remote)) {
             last = clock_monotonic_ns();
             r = upload_round(remote);

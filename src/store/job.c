@@ -256,3 +256,17 @@ void store_job_status(struct store *store, uint64_t from, void (*fn)(const char 
     for (size_t i = from; i < job->line_count; i++)
         fn(job->lines[i], arg);
 }
+
+/* --- snapshots with names --------------------------------------------------------------------- */
+
+int store_naming_start(struct store *store, const struct naming *naming, uint64_t *ret_number)
+{
+    return store->remote ? remote_naming_start(store->remote, naming, ret_number) : -ENOTCONN;
+}
+
+void store_naming_look(struct store *store, struct naming_state *ret)
+{
+    *ret = (struct naming_state){0};
+    if (store->remote)
+        remote_naming_look(store->remote, ret);
+}

@@ -9,6 +9,7 @@
 #include "codec/hash.h"
 #include "commit/run_lists.h"
 #include "prefix/heads.h"
+#include "prefix/named.h"
 #include "prefix/runs.h"
 #include "remote/follow.h"
 #include "remote/life.h"
@@ -74,6 +75,15 @@ static void note_state(const struct head *head, uint8_t state[32])
     hash_stream_free(stream);
 }
 
+static void describe(const struct head *head, struct past_head *into)
+{
+    into->number = head->number;
+    into->published = head->published;
+    into->files = head->files;
+    into->logical_bytes = head->logical_bytes;
+    note_state(head, into->state);
+}
+
 struct reading {
     struct prefix *prefix;
     struct past_head *into;
@@ -87,12 +97,8 @@ static void read_head(void *arg)
     into->error = head_read(reading->prefix, into->number, head);
     if (into->error == 0 && head->run_count == 0)
         into->error = -ENOENT;
-    if (into->error == 0) {
-        into->published = head->published;
-        into->files = head->files;
-        into->logical_bytes = head->logical_bytes;
-        note_state(head, into->state);
-    }
+    if (into->error == 0)
+        describe(head, into);
     free(reading);
 }
 
@@ -139,6 +145,28 @@ int past_list(struct past *past, uint64_t max, struct past_heads *ret, bool *ret
         r = read_heads(prefix_of(past), ret);
     if (r < 0)
         vector_free(ret);
+    return r;
+}
+
+int past_list_names(struct past *past, struct past_names *ret)
+{
+    struct named_list list = {0};
+    _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
+    *ret = (struct past_names){0};
+    int r = named_list(prefix_of(past), &list);
+    for (size_t i = 0; i < list.count && r == 0; i++) {
+        struct past_name one = {.error = named_read(prefix_of(past), list.at[i].name, snapshot)};
+        memcpy(one.name, list.at[i].name, sizeof one.name);
+        if (one.error == -ENOENT) /* deleted meanwhile */
+            continue;
+        if (one.error == 0) {
+            one.created = snapshot->created;
+            describe(&snapshot->head, &one.head);
+        }
+        vector_add(ret, one);
+        r = prefix_object_is_lost(one.error) || one.error == -EPROTONOSUPPORT ? 0 : one.error;
+    }
+    vector_free(&list);
     return r;
 }
 

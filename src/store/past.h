@@ -31,6 +31,17 @@ DEFINE_VECTOR(past_heads, struct past_head);
 CAIRN_MUST_CHECK int past_list(struct past *past, uint64_t max, struct past_heads *ret,
                                bool *ret_more);
 
+/* A snapshot with a name. */
+struct past_name {
+    char name[SNAPSHOT_NAME_MAX];
+    int error; /* it is damaged; 0: it is not */
+    int64_t created;
+    struct past_head head;
+};
+DEFINE_VECTOR(past_names, struct past_name);
+/* Reads all names, ascending. */
+CAIRN_MUST_CHECK int past_list_names(struct past *past, struct past_names *ret);
+
 /* From now on paths are looked up in the state of this head, whose number is above that of the last
  * one. Takes from the remote what that did not have. -ENOENT, -EUCLEAN, -EBADMSG: the head or what
  * it names is lost; the last one is shown still. *ret_text: what, in one line (caller frees). */

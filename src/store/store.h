@@ -96,6 +96,13 @@ struct job_status {
     uint64_t lines; /* said so far; only the first few thousand are kept */
 };
 
+/* Of snapshots with names; -ENOTCONN: no remote. Errors else as of remote_naming_start(). */
+struct naming;
+struct naming_state;
+CAIRN_MUST_CHECK int store_naming_start(struct store *store, const struct naming *naming,
+                                        uint64_t *ret_number);
+void store_naming_look(struct store *store, struct naming_state *ret);
+
 /* One at a time: -EBUSY. *ret_number names it. */
 CAIRN_MUST_CHECK int store_job_start(struct store *store, const struct job_options *options,
                                      uint64_t *ret_number);

@@ -18,7 +18,7 @@ static void decode_head(const uint8_t *p, size_t size)
 
 static void decode_snapshot(const uint8_t *p, size_t size)
 {
-    struct snapshot snapshot;
+    struct named_snapshot snapshot;
     if (snapshot_decode(p, size, &snapshot) < 0)
         return;
     uint8_t *again = xmalloc(SNAPSHOT_LEN_MAX);

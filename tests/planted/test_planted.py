@@ -38,6 +38,7 @@ FOUND_BY = {
     "forget_a_reference": (DENSE, "test_a_base_outlives_a_merge_of_what_it_serves"),
     "skip_local_verify": ("remote/test_condense.py", "test_old_checkpoints_become_dense"),
     "drop_a_local_base": ("remote/test_condense.py", "test_what_others_rest_on_is_deleted"),
+    "collect_a_named_head": ("remote/test_named.py", "test_a_name_stays and dir"),
     "collect_a_kept_head": (KEEP, "test_the_newest_states_stay and dir"),
     "collect_a_kept_pack": (KEEP, "test_the_newest_states_stay and dir"),
     "collect_a_kept_run": (KEEP, "test_the_newest_states_stay and dir"),

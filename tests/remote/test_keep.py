@@ -173,6 +173,9 @@ def test_what_stays_is_no_more_than_it_needs(kept):
 
     rig.poll(lambda: packs() <= (count + 1) * size * 1.03, 30, f"{count} states' bytes", 0.5)
     assert packs() >= count * size
+    status = kept.node.status()["remote"]
+    assert status["kept_states"] == 4
+    assert status["kept_bytes"] + status["pack_bytes"] == packs()
 
 
 def test_without_the_option_it_is_what_the_mount_before_said(kept):

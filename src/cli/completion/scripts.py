@@ -82,7 +82,7 @@ def zsh_arguments(command):
     if len(offers) == 1:
         lines.append(f"            '*:{name}:{ZSH.get(offers[0], '(' + command['words'] + ')')}'")
     elif offers:
-        ways = " ".join(f'"{name}\\:{name}\\:{ZSH[offer]}"' for offer in offers)
+        ways = " ".join(f'"{name}\\:{name}\\:{ZSH.get(offer, "(" + command["words"] + ")")}"' for offer in offers)
         lines.append(f"            '*:{name}:_alternative {ways}'")
     return " \\\n".join(lines) + " ;;"
 

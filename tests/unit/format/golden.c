@@ -122,7 +122,7 @@ Test(golden, head_of_a_history)
 Test(golden, snapshot)
 {
     uint8_t buf[SNAPSHOT_LEN_MAX];
-    struct snapshot snapshot = sample_snapshot(2);
+    struct named_snapshot snapshot = sample_snapshot(2);
     size_t len = snapshot_encode(&snapshot, buf);
     golden_compare("snapshot", buf, len);
     assert_i64(snapshot_decode(buf, len, &snapshot), 0);

@@ -310,7 +310,7 @@ Test(head, the_feature_without_a_history)
 Test(head, snapshot_round_trips)
 {
     uint8_t buf[SNAPSHOT_LEN_MAX];
-    struct snapshot in = sample_snapshot(HEAD_RUNS_MAX), out;
+    struct named_snapshot in = sample_snapshot(HEAD_RUNS_MAX), out;
     memset(in.name, 'n', SNAPSHOT_NAME_MAX - 1);
     size_t len = snapshot_encode(&in, buf);
     assert_i64(snapshot_decode(buf, len, &out), 0);

@@ -233,9 +233,9 @@ struct head sample_history_head(uint32_t runs)
     return head;
 }
 
-struct snapshot sample_snapshot(uint32_t runs)
+struct named_snapshot sample_snapshot(uint32_t runs)
 {
-    return (struct snapshot){
+    return (struct named_snapshot){
         .name = "before-lr_0.1", .created = 1700000000123456789, .head = sample_history_head(runs)};
 }
 
@@ -377,7 +377,7 @@ size_t sample_encode(enum sample which, uint32_t runs, uint8_t buf[SAMPLE_LEN_MA
     case SAMPLE_FEED:
         RETURN_ENCODED(feed, sample_feed(runs, room), feed_encode, feed_encoded_len(&sample), buf)
     case SAMPLE_SNAPSHOT: {
-        struct snapshot snapshot = sample_snapshot(runs);
+        struct named_snapshot snapshot = sample_snapshot(runs);
         return snapshot_encode(&snapshot, buf);
     }
     default: {
@@ -404,7 +404,7 @@ int sample_decode(enum sample which, const uint8_t *buf, size_t len)
         struct segment_header segment;
         struct batch_header batch;
         struct head head;
-        struct snapshot snapshot;
+        struct named_snapshot snapshot;
         struct feed feed;
     } out;
     switch (which) {

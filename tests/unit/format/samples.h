@@ -33,7 +33,7 @@ struct writer_entry sample_writer_entry(void);
 struct ended sample_ended(void);
 struct head sample_given_up_head(uint32_t runs, uint32_t count);
 struct head sample_history_head(uint32_t runs);
-struct snapshot sample_snapshot(uint32_t runs);
+struct named_snapshot sample_snapshot(uint32_t runs);
 /* Its records are in `room`, which has FEED_SAMPLE_LEN. */
 #define FEED_SAMPLE_LEN 4096u
 struct feed sample_feed(uint32_t runs, void *room);

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+/* cairn snapshot: states of a remote that have a name. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/ask.h"
+#include "cli/horizon.h"
+#include "cli/human.h"
+#include "cli/interrupt.h"
+#include "cli/json.h"
+#include "cli/source.h"
+#include "cli/target.h"
+#include "daemon/remote_address.h"
+#include "daemon/when.h"
+
+#define LOOK_MS 50u
+
+struct snapshot_request {
+    struct mount_options options;
+    bool is_json;
+};
+
+/* --- by the mount that writes ----------------------------------------------------------------- */
+
+/* All that was written before is to be in it: waits for that. */
+static int await_published(const struct call *call, uint64_t *ret_seq)
+{
+    _cleanup_json_ cJSON *reply = NULL;
+    cJSON *ask = cJSON_CreateObject();
+    uint64_t left = 0;
+    control_add_u64(ask, "ino", ROOT_INO);
+    (void)cJSON_AddStringToObject(ask, "level", "remote");
+    if (ask_daemon(call->command->name, call->target.store, "need", ask, &reply) < 0)
+        return CLI_FAILED;
+    if (!control_get_u64(reply, "seq", ret_seq))
+        return complain_answer(call->command->name, call->target.store);
+    const struct horizon_goal goal = {
+        .store = call->target.store, .is_remote = true, .seq = *ret_seq};
+    return horizon_wait(call->command->name, &goal, 1, horizon_deadline(-1), &left);
+}
+
+/* The uploader does it between two rounds. *ret_reply: how it ended. */
+static int await_end(const struct call *call, uint64_t number, cJSON **ret_reply)
+{
+    for (;;) {
+        uint64_t last = 0;
+        cJSON *reply = NULL;
+        if (ask_daemon(call->command->name, call->target.store, "named", NULL, &reply) < 0)
+            return CLI_FAILED;
+        const char *why = json_text(reply, "failed");
+        bool is_last = control_get_u64(reply, "number", &last) && last == number;
+        if (is_last && !why && !json_true(reply, "running")) {
+            *ret_reply = reply;
+            return CLI_OK;
+        }
+        int code = !is_last
+                       ? complain(call->command->name, "the daemon was replaced meanwhile: "
+                                                       "'cairn snapshot list' says how it ended")
+                   : why ? complain(call->command->name, "%s", why)
+                         : CLI_OK;
+        cJSON_Delete(reply);
+        if (code != CLI_OK)
+            return code;
+        if (!interrupt_sleep_ms(LOOK_MS))
+            return CLI_INTERRUPTED;
+    }
+}
+
+static int ask_for_name(struct call *call, const char *kind, const char *name, const char *new_name)
+{
+    _cleanup_json_ cJSON *reply = NULL, *end = NULL;
+    cJSON *ask = cJSON_CreateObject();
+    uint64_t number = 0, seq = 0;
+    int code = *kind == 'c' ? await_published(call, &seq) : CLI_OK;
+    (void)cJSON_AddStringToObject(ask, "kind", kind);
+    (void)cJSON_AddStringToObject(ask, "name", name);
+    if (new_name)
+        (void)cJSON_AddStringToObject(ask, "new", new_name);
+    control_add_u64(ask, "seq", seq);
+    if (code != CLI_OK)
+        cJSON_Delete(ask);
+    else if (ask_daemon(call->command->name, call->target.store, "name", ask, &reply) < 0)
+        code = CLI_FAILED;
+    else if (!control_get_u64(reply, "number", &number))
+        code = complain_answer(call->command->name, call->target.store);
+    if (code == CLI_OK)
+        code = await_end(call, number, &end);
+    if (code == CLI_OK && *kind == 'c')
+        (void)printf("%s is head %" PRIu64 "\n", name, json_count(end, "head"));
+    return code;
+}
+
+static int check_name(const struct call *call, const char *name)
+{
+    _cleanup_free_ char *why = NULL;
+    return when_check_name(name, &why) == 0 ? CLI_OK : complain_usage(call->command, "%s", why);
+}
+
+/* `operands` begin with the mountpoint. */
+static int change_names(struct call *call, const char *kind, char **operands)
+{
+    const char *name = operands[1], *new_name = name ? operands[2] : NULL;
+    bool is_rename = *kind == 'r';
+    if (!name || !!new_name != is_rename)
+        return complain_usage(call->command, "%s needs MOUNTPOINT and %s", kind,
+                              is_rename ? "two names" : "one name");
+    int code = check_name(call, name);
+    if (code == CLI_OK && is_rename)
+        code = check_name(call, new_name);
+    if (code == CLI_OK)
+        code = target_of_mount(call->command, operands[0], &call->target);
+    return code == CLI_OK ? ask_for_name(call, kind, name, new_name) : code;
+}
+
+/* --- the list --------------------------------------------------------------------------------- */
+
+static char *remote_of(struct call *call, const char *operand, int *ret_code)
+{
+    _cleanup_json_ cJSON *status = NULL;
+    *ret_code = CLI_OK;
+    if (remote_address_is(operand))
+        return xstrdup(operand);
+    *ret_code = target_of_mount(call->command, operand, &call->target);
+    if (*ret_code != CLI_OK)
+        return NULL;
+    if (ask_daemon(call->command->name, call->target.store, "status", NULL, &status) < 0) {
+        *ret_code = CLI_FAILED;
+        return NULL;
+    }
+    const char *name = json_text(json_part(status, "remote"), "name");
+    if (!name)
+        *ret_code = complain(call->command->name, "%s has no remote", operand);
+    return name ? xstrdup(name) : NULL;
+}
+
+static void print_line(const struct past_name *one)
+{
+    char when[TEXT_TIME_LEN];
+    text_time(one->head.published, when);
+    if (one->error)
+        (void)printf("%-24s  damaged\n", one->name);
+    else
+        (void)printf("%-24s  %8" PRIu64 "  %-20s  %9" PRIu64 "  %10s\n", one->name,
+                     one->head.number, when, one->head.files,
+                     human_bytes(one->head.logical_bytes).text);
+}
+
+static cJSON *line_json(const struct past_name *one)
+{
+    cJSON *object = cJSON_CreateObject();
+    char when[TEXT_TIME_LEN];
+    (void)cJSON_AddStringToObject(object, "name", one->name);
+    if (one->error) {
+        (void)cJSON_AddStringToObject(object, "error", "damaged");
+        return object;
+    }
+    text_time(one->head.published, when);
+    control_add_u64(object, "head", one->head.number);
+    (void)cJSON_AddStringToObject(object, "time", when);
+    (void)cJSON_AddNumberToObject(object, "published_s",
+                                  (double)(one->head.published / 1000000) / 1000);
+    (void)cJSON_AddNumberToObject(object, "created_s", (double)(one->created / 1000000) / 1000);
+    control_add_u64(object, "files", one->head.files);
+    control_add_u64(object, "bytes", one->head.logical_bytes);
+    return object;
+}
+
+static void print_names(const struct past_names *names, bool is_json)
+{
+    _cleanup_json_ cJSON *list = cJSON_CreateArray();
+    if (!is_json && names->count)
+        (void)printf("%-24s  %8s  %-20s  %9s  %10s\n", "NAME", "HEAD", "TIME", "FILES", "SIZE");
+    for (size_t i = 0; i < names->count; i++) {
+        if (is_json)
+            (void)cJSON_AddItemToArray(list, line_json(&names->at[i]));
+        else
+            print_line(&names->at[i]);
+    }
+    if (is_json)
+        json_print(list);
+}
+
+static int list_names(struct call *call, char **operands)
+{
+    const struct snapshot_request *request = call->request;
+    struct offline *offline = NULL;
+    struct past_names names = {0};
+    char *text = NULL;
+    int code = CLI_OK;
+    if (operands[1])
+        return complain_usage(call->command, "list takes one SOURCE");
+    _cleanup_free_ char *source = remote_of(call, operands[0], &code);
+    if (code != CLI_OK)
+        return code;
+    int r = offline_open_past(source, &request->options, &offline, &text);
+    if (r == 0)
+        r = past_list_names(offline_past(offline), &names);
+    if (r == 0)
+        print_names(&names, request->is_json);
+    else
+        code = complain(call->command->name, "%s", text ? text : strerror(-r));
+    vector_free(&names);
+    offline_close(offline);
+    free(text);
+    return code;
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static int execute_snapshot(struct call *call)
+{
+    char **operands = call->operands;
+    const char *kind = operands[0];
+    log_set_level(LOG_LEVEL_ERROR);
+    interrupt_catch(true);
+    return strcmp(kind, "list") == 0 ? list_names(call, operands + 1)
+                                     : change_names(call, kind, operands + 1);
+}
+
+static void more_help(void)
+{
+    source_print_help("'list' takes s3://BUCKET/PREFIX or dir:/PATH, too. These mount options (see "
+                      "'cairn help mount') select how it reaches a remote:");
+}
+
+#define FIELD(f) offsetof(struct snapshot_request, f)
+static const struct flag flags[] = {FLAG_JSON_OF("list: print JSON", FIELD(is_json)), {0}};
+
+const struct command snapshot_command = {
+    .name = "snapshot",
+    .summary = "give states of a remote a name, by which they stay",
+    .description =
+        "create MOUNTPOINT NAME: the state of now; returns when it is published. list SOURCE. "
+        "rename MOUNTPOINT NAME NEW.\ndelete MOUNTPOINT NAME: the state stays no longer than "
+        "others. "
+        "'cairn ls --at', 'cairn cp --at' and\na mount with -o ro,at= take the name.",
+    .flags = flags,
+    REQUEST(struct snapshot_request, .is_json = false),
+    .operands =
+        (const struct operand[]){{.name = "create|list|rename|delete", .offers = OFFER_WORDS},
+                                 {.name = "MOUNTPOINT", .offers = OFFER_MOUNTPOINTS},
+                                 {.name = "NAME", .is_optional = true},
+                                 {.name = "NEW", .is_optional = true},
+                                 {0}},
+    .exits = EXITS_INTERRUPTED("done", "failed"),
+    .takes_option = source_takes_option,
+    .options_offset = FIELD(options),
+    .more_help = more_help,
+    .execute = execute_snapshot,
+};

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cairn snapshot`: states of a remote with names, which stay whatever is deleted, thinned and collected."""
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+import rig
+from remote import runs_of
+from test_keep import GRACE, SMALL, Kept, checkpoints
+
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def kept(on_remote, remote, directory):
+    return Kept(on_remote(remote, **SMALL), directory)
+
+
+def snapshot(kept, kind, *args, code=0):
+    """Also on a machine whose mount is not asked: with the flags that reach the remote."""
+    flags = kept.remote.flags() if kind == "list" else []
+    return kept.node.verb("snapshot", *flags, kind, *args, code=code)
+
+
+def create(kept, name):
+    """What was written before is in it."""
+    said = snapshot(kept, "create", kept.node.mnt, name).stdout
+    heads = kept.look()
+    number = int(said.split()[-1])
+    assert said == f"{name} is head {number}\n" and number in heads
+    return number, dict(kept.tree)
+
+
+def names(kept, source=None):
+    found = json.loads(snapshot(kept, "list", "--json", source or kept.remote.url).stdout)
+    return {one["name"]: one for one in found}
+
+
+def collect(kept):
+    time.sleep(GRACE + 0.5)
+    for _ in range(3):
+        kept.gc()
+
+
+def test_a_name_stays(kept):
+    """Beside a policy that thins, over take-overs; without a policy, too."""
+    kept.node.mount(keep="last:2")
+    kept.put("run/model.pt", 1)
+    first, tree = create(kept, "first")
+    kept.remove("run/model.pt")
+    checkpoints(kept, 3)
+    second, second_tree = create(kept, "second.1")
+    checkpoints(kept, 6, 10)
+    collect(kept)
+    assert {first, second} <= set(kept.remote.heads())
+    assert len(kept.remote.heads()) <= 6, sorted(kept.remote.heads())
+    kept.node.umount(drain="remote")
+    kept.node = kept.node.fresh()
+    kept.node.mount(takeover=True, keep="none")
+    checkpoints(kept, 3, 20)
+    collect(kept)
+    for name, number, then in (("first", first, tree), ("second.1", second, second_tree)):
+        assert kept.shown("--at", name) == kept.shown("--at", str(number)) == then
+    found = names(kept)
+    assert {name: one["head"] for name, one in found.items()} == {"first": first, "second.1": second}
+    assert (found["first"]["files"], found["first"]["bytes"]) == (1, 400_000)
+    assert names(kept, kept.node.mnt) == found
+    lines = snapshot(kept, "list", kept.remote.url).stdout.splitlines()
+    assert lines[0].split() == ["NAME", "HEAD", "TIME", "FILES", "SIZE"] and len(lines) == 3
+    reader = kept.node.fresh()
+    reader.mount(ro=True, at="first")
+    assert rig.read_file(os.path.join(reader.mnt, "run/model.pt")) == tree["run/model.pt"]
+    reader.umount()
+
+
+def test_what_loses_its_name_goes(kept):
+    kept.node.mount()
+    kept.put("run/model.pt", 1)
+    number, tree = create(kept, "a")
+    checkpoints(kept, 4)
+    snapshot(kept, "rename", kept.node.mnt, "a", "b")
+    collect(kept)
+    assert set(names(kept)) == {"b"} and kept.shown("--at", "b") == tree
+    snapshot(kept, "delete", kept.node.mnt, "b")
+    assert names(kept) == {}
+    checkpoints(kept, 2, 10)
+
+    def is_gone():
+        kept.gc()
+        return number not in kept.remote.heads() and len(kept.remote.heads()) == 1
+
+    rig.poll(is_gone, 30, "the state's end", 0.5)
+    assert "there is no snapshot 'b'" in kept.node.verb("ls", *kept.remote.flags(), "--at", "b", kept.remote.spec("/"), code=1).stderr
+
+
+def test_its_head_may_be_damaged_or_lost(kept, rng):
+    """What has the name is a copy of it."""
+    kept.node.mount()
+    kept.put("run/model.pt", 1)
+    number, tree = create(kept, "a")
+    checkpoints(kept, 2)
+    kept.remote.corrupt(f"heads/{number:016x}", rng)
+    assert kept.shown("--at", "a") == tree
+    kept.remote.delete(f"heads/{number:016x}")
+    collect(kept)
+    assert kept.shown("--at", "a") == tree
+
+
+def test_a_name_that_is_damaged(kept, rng):
+    """Nothing goes that it might name, until it is deleted."""
+    kept.node.mount(keep="last:1")
+    kept.put("run/model.pt", 1)
+    number, _ = create(kept, "a")
+    create(kept, "b")
+    kept.node.umount(drain="remote")
+    kept.remote.corrupt("snapshots/a", rng)
+    kept.node.mount()
+    checkpoints(kept, 3)
+    collect(kept)
+    assert number in kept.remote.heads()
+    assert "snapshots/a is damaged" in kept.node.log()
+    assert names(kept)["a"]["error"] == "damaged" and "error" not in names(kept)["b"]
+    assert "a is damaged" in kept.node.verb("ls", *kept.remote.flags(), "--at", "a", kept.remote.spec("/"), code=1).stderr
+    snapshot(kept, "delete", kept.node.mnt, "a")
+    snapshot(kept, "delete", kept.node.mnt, "b")
+    rig.poll(lambda: (kept.gc(), number not in kept.remote.heads())[1], 30, "its end", 0.5)
+
+
+@pytest.mark.parametrize("name, says", [
+    ("", "is empty"),
+    ("a/b", "has a slash"),
+    ("2h", "a number or a time"),
+    ("17", "a number or a time"),
+    ("2026-11-28", "a number or a time"),
+    ("2026-11-28T20:59:08Z", "a number or a time"),
+    ("a b", "is no name"),
+    (".a", "is no name"),
+    ("ä", "is no name"),
+    ("a" * 64, "is no name"),
+])
+def test_what_is_no_name(kept, name, says):
+    kept.node.mount()
+    for args in (["create", kept.node.mnt, name], ["rename", kept.node.mnt, "a", name], ["delete", kept.node.mnt, name]):
+        done = snapshot(kept, *args, code=2)
+        assert says in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_what_cannot_be(kept):
+    kept.node.mount()
+    kept.put("model.pt", 1)
+    create(kept, "a")
+    kept.put("model.pt", 2)
+    assert "there is a snapshot 'a' already" in snapshot(kept, "create", kept.node.mnt, "a", code=1).stderr
+    create(kept, "b")
+    assert "there is a snapshot 'b' already" in snapshot(kept, "rename", kept.node.mnt, "a", "b", code=1).stderr
+    assert "there is no snapshot 'c'" in snapshot(kept, "rename", kept.node.mnt, "c", "d", code=1).stderr
+    assert "there is no snapshot 'c'" in snapshot(kept, "delete", kept.node.mnt, "c", code=1).stderr
+    assert set(names(kept)) == {"a", "b"}
+    assert "unexpected argument 'make'" in snapshot(kept, "make", kept.node.mnt, code=2).stderr
+    assert "needs MOUNTPOINT and one name" in snapshot(kept, "create", kept.node.mnt, code=2).stderr
+    assert "needs MOUNTPOINT and two names" in snapshot(kept, "rename", kept.node.mnt, "a", code=2).stderr
+    reader = kept.node.fresh()
+    reader.mount(ro=True)
+    assert "only reads" in reader.verb("snapshot", "create", reader.mnt, "x", code=1).stderr
+    reader.umount()
+    lone = kept.node.fresh()
+    lone.mount(**dict.fromkeys(kept.remote.options()))
+    assert "no remote" in lone.verb("snapshot", "create", lone.mnt, "x", code=1).stderr
+    lone.umount()
+
+
+def test_a_writer_that_was_replaced_while_it_stood_still(kept):
+    """Its last head has a name and stays. So does the one by which it was replaced: it finds its next number taken."""
+    kept.node.mount()
+    kept.put("model.pt", 1)
+    number, tree = create(kept, "a")
+    kept.node.pause()
+    other = Kept(kept.node.fresh(), kept.directory)
+    other.tree = dict(kept.tree)
+    other.node.mount(takeover=True)
+    checkpoints(other, 5)
+    collect(other)
+    assert number in other.remote.heads()
+    kept.node.go_on()
+    rig.write_file(os.path.join(kept.node.mnt, "late.pt"), b"late")
+    rig.poll(lambda: kept.node.remote_status()["state"] == "fenced", 60, "the end of the old writer", 0.2)
+    checkpoints(other, 1, 50)
+    assert other.shown() == other.tree and other.shown("--at", "a") == tree
+    assert "taken over" in kept.node.verb("snapshot", "create", kept.node.mnt, "b", code=1).stderr
+    kept.node.kill9()
+
+
+def test_a_daemon_that_dies_while_it_gives_names(kept, rng):
+    """A name that was told is there; what is there names a whole state."""
+    kept.node.mount(keep="last:2")
+    told = {}
+    for step in range(6):
+        kept.put("latest.pt", step)
+        name = f"s{step}"
+        command = [kept.node.binary, "snapshot", "create", kept.node.mnt, name]
+        asking = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        time.sleep(rng.random() * 0.3)
+        if step % 2:
+            kept.node.kill9()
+        said = asking.communicate()[0]
+        if asking.returncode == 0:
+            told[name] = dict(kept.tree)
+        else:
+            assert step % 2 and said == b""
+        if step % 2:
+            kept.node.mount()
+        kept.gc()
+    collect(kept)
+    there = names(kept)
+    assert set(told) <= set(there) and {"s0", "s2", "s4"} <= set(told)
+    for name in there:
+        shown = kept.shown("--at", name)
+        assert name not in told or shown == told[name]
+    assert all(runs_of(head) for number, head in kept.look().items() if number in {one["head"] for one in there.values()})

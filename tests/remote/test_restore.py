@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cairn restore`: files of a mount as they were, by the name of a state, its head or its time."""
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+import rig
+from test_keep import SMALL, Kept
+
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def kept(on_remote, remote, directory):
+    """A state with the name `before`, and what an accident left of it."""
+    made = Kept(on_remote(remote, **SMALL), directory)
+    made.node.mount()
+    made.put("step1000/model.pt", 1)
+    made.put("step1000/deep/optimizer.pt", 2, 900_000)
+    made.put("latest.pt", 3)
+    os.symlink("step1000", os.path.join(made.node.mnt, "latest"))
+    os.chmod(os.path.join(made.node.mnt, "step1000", "model.pt"), 0o640)
+    made.node.verb("snapshot", "create", made.node.mnt, "before")
+    made.before = dict(made.tree)
+    return made
+
+
+def restore(kept, path, *args, code=0, at="before"):
+    return kept.node.verb("restore", *kept.remote.flags(), os.path.join(kept.node.mnt, path), "--at", at, *args, code=code)
+
+
+def there(kept):
+    paths = [os.path.join(top, name) for top, _, names in os.walk(kept.node.mnt) for name in names]
+    return {os.path.relpath(path, kept.node.mnt): rig.read_file(path) for path in paths if not os.path.islink(path)}
+
+
+def test_a_tree_that_was_removed(kept):
+    shutil.rmtree(os.path.join(kept.node.mnt, "step1000"))
+    assert "2 of 2 files restored" in restore(kept, "step1000").stdout
+    assert there(kept) == kept.before
+    told = json.loads(restore(kept, "step1000", "--json", code=1).stdout)
+    assert (told["complete"], told["files"], told["copied"], len(told["problems"])) == (False, 2, 0, 2)
+    assert os.stat(os.path.join(kept.node.mnt, "step1000", "model.pt")).st_mode & 0o777 == 0o640
+    kept.node.wait_remote()
+    with kept.node.elsewhere(ro=True) as reader:
+        assert rig.read_file(os.path.join(reader.mnt, "step1000/deep/optimizer.pt")) == kept.before["step1000/deep/optimizer.pt"]
+
+
+def test_one_file_of_a_tree_that_was_removed(kept):
+    """The directories on the way are made."""
+    shutil.rmtree(os.path.join(kept.node.mnt, "step1000"))
+    restore(kept, "step1000/deep/optimizer.pt")
+    assert set(there(kept)) == {"latest.pt", "step1000/deep/optimizer.pt"}
+    assert there(kept)["step1000/deep/optimizer.pt"] == kept.before["step1000/deep/optimizer.pt"]
+
+
+def test_all_of_a_mount(kept):
+    for name in os.listdir(kept.node.mnt):
+        path = os.path.join(kept.node.mnt, name)
+        shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    restore(kept, "")
+    assert there(kept) == kept.before and os.readlink(os.path.join(kept.node.mnt, "latest")) == "step1000"
+
+
+def test_what_is_there_stays(kept):
+    """Unless it is to be replaced; what is missing beside it is restored."""
+    os.truncate(os.path.join(kept.node.mnt, "latest.pt"), 10)
+    os.unlink(os.path.join(kept.node.mnt, "step1000", "model.pt"))
+    kept.put("step1000/deep/optimizer.pt", 9)
+    said = restore(kept, "latest.pt", code=1)
+    assert "latest.pt: File exists" in said.stderr and len(there(kept)["latest.pt"]) == 10
+    said = restore(kept, "step1000", code=1)
+    assert "optimizer.pt: File exists" in said.stderr and "1 of 2 files restored" in said.stdout
+    now = there(kept)
+    assert now["step1000/model.pt"] == kept.before["step1000/model.pt"]
+    assert now["step1000/deep/optimizer.pt"] == kept.tree["step1000/deep/optimizer.pt"]
+    restore(kept, "step1000", "--replace")
+    restore(kept, "latest.pt", "--replace")
+    assert there(kept) == kept.before
+
+
+def test_beside_what_is_there(kept):
+    kept.put("latest.pt", 9)
+    new = os.path.join(kept.node.mnt, "old", "latest.pt")
+    restore(kept, "latest.pt", "--to", new)
+    assert rig.read_file(new) == kept.before["latest.pt"]
+    assert there(kept)["latest.pt"] == kept.tree["latest.pt"]
+    restore(kept, "step1000", "--to", os.path.join(kept.directory, "copy"))
+    assert rig.read_file(os.path.join(kept.directory, "copy/deep/optimizer.pt")) == kept.before["step1000/deep/optimizer.pt"]
+
+
+def test_by_number_and_time(kept):
+    number = max(kept.remote.heads())
+    time.sleep(1.1)
+    shutil.rmtree(os.path.join(kept.node.mnt, "step1000"))
+    kept.node.wait_remote()
+    restore(kept, "step1000/model.pt", at=str(number))
+    restore(kept, "step1000/deep", at="1s")
+    assert there(kept) == kept.before
+
+
+def test_what_cannot_be_restored(kept, directory):
+    assert "--at is missing" in kept.node.verb("restore", os.path.join(kept.node.mnt, "latest.pt"), code=2).stderr
+    assert "step9: " in restore(kept, "step9", code=1).stderr
+    assert "there is no snapshot 'after'" in restore(kept, "latest.pt", at="after", code=1).stderr
+    assert "not on a CairnFS mount" in kept.node.verb("restore", directory, "--at", "before", code=2).stderr
+    assert there(kept) == kept.before
+    assert not [name for name in os.listdir(kept.node.mnt) if name.startswith(".")]
