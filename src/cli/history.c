@@ -24,6 +24,7 @@ struct history {
     struct offline *offline;
     struct past_heads heads; /* oldest first */
     bool has_older;
+    struct past_names names;
 };
 
 /* Heads that follow each other and have the same state: one line. */
@@ -31,14 +32,17 @@ struct state {
     const struct past_head *first, *last;
     struct past_path_sum sum; /* with a path */
     char *trouble;            /* it cannot be read; NULL: it can */
+    char *names;              /* "one, other"; NULL: none */
     bool is_shown;
 };
 DEFINE_VECTOR(states, struct state);
 
 static void states_done(struct states *states)
 {
-    for (size_t i = 0; i < states->count; i++)
+    for (size_t i = 0; i < states->count; i++) {
         free(states->at[i].trouble);
+        free(states->at[i].names);
+    }
     vector_free(states);
 }
 
@@ -116,6 +120,8 @@ static int open_source(struct history *h)
         if (offline_warning(h->offline))
             complain(h->command->name, "%s", offline_warning(h->offline));
         r = past_list(offline_past(h->offline), h->limit, &h->heads, &h->has_older);
+        if (r == 0)
+            r = past_list_names(offline_past(h->offline), &h->names);
         if (r < 0)
             text = xasprintf("%s: its heads cannot be read: %s", h->source, strerror(-r));
     }
@@ -149,6 +155,26 @@ static void find_states(const struct history *h, struct states *states)
                                                         : "damaged");
         vector_add(states, state);
     }
+}
+
+static bool has_name(const struct state *state, const struct past_name *name)
+{
+    return name->error == 0 && state->first->number <= name->head.number &&
+           name->head.number <= state->last->number;
+}
+
+static void find_names(const struct history *h, struct states *states)
+{
+    for (size_t i = 0; i < states->count; i++)
+        for (size_t k = 0; k < h->names.count; k++) {
+            struct state *state = &states->at[i];
+            const char *name = h->names.at[k].name;
+            if (!has_name(state, &h->names.at[k]))
+                continue;
+            char *names = state->names ? xasprintf("%s, %s", state->names, name) : xstrdup(name);
+            free(state->names);
+            state->names = names;
+        }
 }
 
 static bool is_news(const struct past_path_sum *sum, const struct past_path_sum *before)
@@ -219,7 +245,6 @@ static void print_totals(const struct state *state, const struct state *before)
         print_difference(head->files, before->last->files, "files", false);
         print_difference(head->logical_bytes, before->last->logical_bytes, "", true);
     }
-    (void)printf("\n");
 }
 
 static void print_path(const struct state *state, const struct state *before)
@@ -229,12 +254,10 @@ static void print_path(const struct state *state, const struct state *before)
         (void)printf("%9s  %10s", "-", "-");
     else
         (void)printf("%9" PRIu64 "  %10s", sum->files, human_bytes(sum->bytes).text);
-    if (!before)
-        (void)printf("\n");
-    else if (!sum->exists)
-        (void)printf("  removed\n");
-    else
-        (void)printf("  %" PRIu64 " made, %" PRIu64 " changed, %" PRIu64 " removed\n", sum->made,
+    if (before && !sum->exists)
+        (void)printf("  removed");
+    else if (before)
+        (void)printf("  %" PRIu64 " made, %" PRIu64 " changed, %" PRIu64 " removed", sum->made,
                      sum->changed, sum->gone);
 }
 
@@ -267,12 +290,17 @@ static int print_states(const struct history *h, const struct states *states)
         if (!state->is_shown)
             continue;
         print_head(state);
-        if (state->trouble)
+        if (state->trouble) {
             text_print(stdout, "%s", state->trouble);
-        else if (h->path)
+            continue;
+        }
+        if (h->path)
             print_path(state, find_before(states, i));
         else
             print_totals(state, find_before(states, i));
+        if (state->names)
+            (void)printf("  (%s)", state->names);
+        (void)printf("\n");
     }
     if (h->has_older)
         complain(h->command->name, "there are older heads: --limit shows more than %" PRIu64,
@@ -308,6 +336,10 @@ static cJSON *state_json(const struct history *h, const struct state *state)
         (void)cJSON_AddNumberToObject(one, "published_s",
                                       (double)(state->first->published / 1000000) / 1000);
     }
+    cJSON *names = cJSON_AddArrayToObject(one, "names");
+    for (size_t i = 0; i < h->names.count; i++)
+        if (has_name(state, &h->names.at[i]))
+            (void)cJSON_AddItemToArray(names, cJSON_CreateString(h->names.at[i].name));
     if (state->trouble)
         (void)cJSON_AddStringToObject(one, "error", state->trouble);
     else if (h->path)
@@ -342,6 +374,7 @@ static int show_history(struct history *h)
     if (code != CLI_OK)
         return code;
     find_states(h, &states);
+    find_names(h, &states);
     if (h->path)
         look_at_path(h, &states);
     if (interrupted())
@@ -362,6 +395,7 @@ static int execute_history(struct call *call)
     if (code == CLI_OK)
         code = show_history(h);
     vector_free(&h->heads);
+    vector_free(&h->names);
     offline_close(h->offline);
     free(h->source);
     free(h->path);

@@ -70,6 +70,9 @@ def test_a_name_stays(kept):
     assert names(kept, kept.node.mnt) == found
     lines = snapshot(kept, "list", kept.remote.url).stdout.splitlines()
     assert lines[0].split() == ["NAME", "HEAD", "TIME", "FILES", "SIZE"] and len(lines) == 3
+    states = json.loads(kept.node.verb("history", *kept.remote.flags(), "--json", kept.remote.url).stdout)["states"]
+    assert [state["names"] for state in states if state["names"]] == [["second.1"], ["first"]]
+    assert "  (second.1)\n" in kept.node.verb("history", *kept.remote.flags(), kept.remote.url).stdout
     reader = kept.node.fresh()
     reader.mount(ro=True, at="first")
     assert rig.read_file(os.path.join(reader.mnt, "run/model.pt")) == tree["run/model.pt"]
