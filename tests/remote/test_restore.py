@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cairn restore`: files of a mount as they were, by the name of a state, its head or its time."""
+"""`cairn restore`: files of a mount as they were, by the name of a state, its head or its time. `cairn diff`: what was done since."""
 import json
 import os
 import shutil
@@ -109,3 +109,38 @@ def test_what_cannot_be_restored(kept, directory):
     assert "not on a CairnFS mount" in kept.node.verb("restore", directory, "--at", "before", code=2).stderr
     assert there(kept) == kept.before
     assert not [name for name in os.listdir(kept.node.mnt) if name.startswith(".")]
+
+
+def difference(kept, path="/", *args):
+    told = json.loads(kept.node.verb("diff", *kept.remote.flags(), "--json", *args, kept.remote.spec(path)).stdout)
+    assert told["complete"] and [told[what] for what in ("made", "changed", "removed")] == [
+        sum(one["what"] == what for one in told["files"]) for what in ("made", "changed", "removed")]
+    return {one["path"].strip("/"): one["what"] for one in told["files"]}
+
+
+def test_what_differs_between_two_states(kept):
+    """Of trees and files, by content, type, mode and target; not what is the same."""
+    assert difference(kept, "/", "--at", "before") == {}
+    os.truncate(os.path.join(kept.node.mnt, "latest.pt"), 10)
+    os.unlink(os.path.join(kept.node.mnt, "latest"))
+    os.symlink("step2000", os.path.join(kept.node.mnt, "latest"))
+    shutil.rmtree(os.path.join(kept.node.mnt, "step1000", "deep"))
+    kept.put("step2000/model.pt", 5)
+    kept.put("step1000/deep", 6, 100)  # a file where a directory was
+    kept.node.wait_remote()
+    expected = {"latest.pt": "changed", "latest": "changed", "step1000/deep/optimizer.pt": "removed", "step1000/deep": "made",
+                "step2000/model.pt": "made"}
+    assert difference(kept, "/", "--at", "before") == expected
+    assert difference(kept, "step1000", "--at", "before") == {k: v for k, v in expected.items() if k.startswith("step1000")}
+    assert difference(kept, "latest.pt", "--at", "before") == {"latest.pt": "changed"}
+    kept.node.verb("snapshot", "create", kept.node.mnt, "after")
+    os.chmod(os.path.join(kept.node.mnt, "step1000", "model.pt"), 0o600)
+    kept.node.wait_remote()
+    assert difference(kept, "/", "--at", "after") == {"step1000/model.pt": "changed"}
+    assert difference(kept, "/", "--at", "before", "--to", "after") == expected
+    undone = {"made": "removed", "removed": "made", "changed": "changed"}
+    assert difference(kept, "/", "--at", "after", "--to", "before") == {k: undone[v] for k, v in expected.items()}
+    lines = kept.node.verb("diff", *kept.remote.flags(), "--at", "before", "--to", "after", kept.remote.spec("/")).stdout.splitlines()
+    assert lines[-1] == "2 made, 2 changed, 1 removed" and len(lines) == 6
+    assert "--at is missing" in kept.node.verb("diff", kept.remote.spec("/"), code=2).stderr
+    assert "there is no snapshot 'x'" in kept.node.verb("diff", *kept.remote.flags(), "--at", "x", kept.remote.spec("/"), code=1).stderr
