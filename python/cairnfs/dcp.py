@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.distributed.checkpoint through the lane: dcp.save(state, storage_writer=cairnfs.dcp.Writer(path)).
+"""torch.distributed.checkpoint through the lane: dcp.save(state, storage_writer=cairnfs.dcp.Writer(path)) and
+dcp.load(state, storage_reader=cairnfs.dcp.Reader(path)).
 
-The files are read by torch's FileSystemReader. dcp.save() returns when all is laid out; `.metadata` is written last, when the files of all
+Each works with its counterpart of torch, too. dcp.save() returns when all is laid out; `.metadata` is written last, when the files of all
 ranks have their names. Files are named anew by each save, so that an older checkpoint in the same directory stays whole until then.
 """
 import atexit
 import ctypes
+import dataclasses
 import errno
 import functools
 import io
@@ -19,16 +21,17 @@ import uuid
 
 import torch
 import torch.distributed as distributed
-from torch.distributed.checkpoint import FileSystemWriter
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from . import _library as lib
-from . import _process, _ranks, _records
+from . import _dcp_read, _process, _ranks, _records
 from ._api import marker
 from ._log import logger, once
+from ._reading import NotCovered
 from ._start import Plan, Range, start
 
 BIG = 0xFFFFFFFF
@@ -102,6 +105,27 @@ class Writer(FileSystemWriter):
             self.thread.join()
         if self.error is not None:
             raise self.error
+
+
+class Reader(FileSystemReader):
+    """A StorageReader: each rank reads what its plan wants, and no more, by several threads, on a mount past the page cache where it is
+    alone. What the library does not read goes to torch: items with transforms, tensors that are not dense, other archives."""
+
+    def read_data(self, plan, planner):
+        files = {}
+        for request in plan.items:
+            info = self.storage_data[request.storage_index]
+            files.setdefault(info.relative_path, []).append((request, info))
+        left = []
+        for name, wanted in files.items():
+            left += [request for request, info in wanted if getattr(info, "transform_descriptors", None)]
+            plain = [(request, info) for request, info in wanted if not getattr(info, "transform_descriptors", None)]
+            try:
+                left += _dcp_read.read_items(os.path.join(os.fspath(self.path), name), plain, planner) if plain else []
+            except (NotCovered, lib.NoLibrary) as why:
+                logger.debug("torch reads %s: %s", name, why)
+                left += [request for request, _ in plain]
+        return super().read_data(dataclasses.replace(plan, items=left), planner)
 
 
 def wait_for_files(missing, target):

@@ -71,9 +71,9 @@ def preloaded(programs):
     found.close()
 
 
-def run(preloaded, program, directory, mode):
+def run(preloaded, program, directory, mode, ranks=RANKS):
     """What the program prints, of its first rank; None if it was killed."""
-    errors = [tempfile.TemporaryFile("w+") for _ in range(RANKS)]
+    errors = [tempfile.TemporaryFile("w+") for _ in range(ranks)]
     processes = [preloaded.start(program, [directory, mode, str(rank)], stderr=file) for rank, file in enumerate(errors)]
     outputs = [process.stdout.read() for process in processes]
     for process, file in zip(processes, errors):
