@@ -79,7 +79,7 @@ static int asked_level(const struct cairn_save *save, int fd)
                                        : CAIRN_PUBLISHED;
 }
 
-/* Reads the mount's own report, "1 stage=BYTES remote=0|1". */
+/* Reads the mount's own report, "1 stage=BYTES remote=0|1 loads=N". */
 static bool has_no_remote(int fd)
 {
     char text[256];

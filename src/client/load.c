@@ -14,6 +14,7 @@
 /* More would come out of order by more than a mount takes for one reader (STRAY_AHEAD in
  * fetch/prefetch.c). */
 #define LOAD_THREADS 4
+#define LOAD_SHARED 2 /* from so many loads on */
 
 /* --- opening -----------------------------------------------------------------------------------
  */
@@ -31,12 +32,22 @@ static int take_load_options(struct cairn_load_options *options,
     return 0;
 }
 
+/* How many loads have it open, this one among them; -1: it is on no mount of CairnFS. */
+static long loads_of(int fd)
+{
+    char text[256];
+    ssize_t n = fgetxattr(fd, "user.cairn.lane", text, sizeof text - 1);
+    if (n <= 0)
+        return -1;
+    text[n] = '\0';
+    const char *loads = strstr(text, "loads=");
+    return loads ? strtol(loads + strlen("loads="), NULL, 10) : 1;
+}
+
 static bool is_cairn_file(int fd)
 {
     struct statfs st;
-    char level[32];
-    return fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC &&
-           fgetxattr(fd, "user.cairn.level", level, sizeof level) > 0;
+    return fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC && loads_of(fd) >= 0;
 }
 
 /* A mount takes O_DIRECT at any offset and for any memory; disks do not. Where it is refused, reads
@@ -47,7 +58,17 @@ static bool read_directly(int fd)
     return flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
 }
 
-/* Not held up by a fifo without a writer. */
+void load_share(struct cairn_load *load)
+{
+    if (!atomic_load(&load->is_direct) || loads_of(load->fd) < LOAD_SHARED)
+        return;
+    int flags = fcntl(load->fd, F_GETFL);
+    if (flags >= 0 && fcntl(load->fd, F_SETFL, flags & ~O_DIRECT) == 0)
+        atomic_store(&load->is_direct, false);
+}
+
+/* O_NONBLOCK: not held up by a fifo without a writer; and a mount knows by it that this is a load.
+ */
 static int open_regular(const char *path, struct stat *ret)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -99,8 +120,8 @@ static int open_load(struct cairn_lane *lane, const char *path,
         return -ENOMEM;
     }
     load->is_on_cairn = is_cairn_file(fd);
-    load->is_direct =
-        load->is_on_cairn && !(options.flags & CAIRN_LOAD_BUFFERED) && read_directly(fd);
+    atomic_store(&load->is_direct,
+                 load->is_on_cairn && !(options.flags & CAIRN_LOAD_BUFFERED) && read_directly(fd));
     load->fd = fd;
     load->opened = opened;
     *ret = load;

@@ -75,8 +75,9 @@ struct cairn_load {
     struct cairn_lane *lane;
     char *path;
     int fd;
-    struct stat opened;          /* the file, when it was opened */
-    bool is_on_cairn, is_direct; /* the mount; the descriptor has O_DIRECT */
+    struct stat opened;     /* the file, when it was opened */
+    bool is_on_cairn;       /* the mount */
+    _Atomic bool is_direct; /* the descriptor has O_DIRECT */
     unsigned thread_max;
     /* negative errno; 0: none. Changes once, with the lock held; reads without it only make the
      * load end sooner. */
@@ -89,7 +90,8 @@ struct cairn_load {
     /* Guarded by lock. */
     char cause[CAUSE_MAX]; /* of the error */
     bool is_stopping;
-    unsigned active; /* requests under way */
+    unsigned active;   /* requests under way */
+    unsigned requests; /* that were taken */
     struct load_trials trials;
     size_t target_count;
     STAILQ_HEAD(, load_batch) batches; /* all of them, in the order of their calls */
@@ -97,6 +99,13 @@ struct cairn_load {
     struct lane_thread threads[LOAD_THREADS_MAX];
     unsigned thread_count;
 };
+
+/* --- load.c ------------------------------------------------------------------------------------
+ */
+
+/* Other loads read the file as well: from now on by the page cache, which the mount fills once for
+ * all. What each reads by itself would cost the mount a copy for each. */
+void load_share(struct cairn_load *load);
 
 /* --- load_read.c: the threads ------------------------------------------------------------------
  */

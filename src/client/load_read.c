@@ -6,6 +6,7 @@
 #include "client/fault.h"
 #include "client/load.h"
 
+#define LOOK_STEPS 8            /* requests from one look for other loads to the next */
 #define POPULATE_MIN (64 * KIB) /* below it faults cost less than the call */
 #define PAGE 4096ull
 #define FUSE_PAGES (LOAD_STEP / PAGE) /* of a request of FUSE */
@@ -184,7 +185,7 @@ static int read_request(struct cairn_load *load, const struct load_request *requ
     struct iovec iov[LOAD_PIECES_MAX];
     size_t length;
     TRY(map_request(request, iov, &length));
-    if (load->is_direct && would_be_split(iov, request->count))
+    if (atomic_load(&load->is_direct) && would_be_split(iov, request->count))
         return read_split(load, request, length, iov, buffer);
     return read_into(load, request->offset, length, iov, request->count);
 }
@@ -242,8 +243,11 @@ static void *reader_main(void *arg)
         struct load_request *request = take_request_locked(load);
         if (request) {
             load->active++;
+            bool looks = load->requests++ % LOOK_STEPS == 0;
             mutex_unlock(&load->lock);
             cause_clear();
+            if (looks)
+                load_share(load);
             int r = read_request(load, request, &buffer);
             mutex_lock(&load->lock);
             load->active--;

@@ -9,6 +9,7 @@
  * Locks: LOCK_FS guards the table of open inodes; it is held over a commit, never over I/O. */
 #pragma once
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -227,6 +228,11 @@ struct fs_write {
 CAIRN_MUST_CHECK int fs_write(struct fs *fs, const struct fs_write *w,
                               const struct fs_caller *caller);
 
+/* Loads of libcairn have a file open in this way, which means nothing else of a regular file. */
+static inline bool fs_is_load(int flags)
+{
+    return (flags & O_ACCMODE) == O_RDONLY && flags & O_NONBLOCK;
+}
 /* As store_start_read(). `leaves_atime`: the time of access stays as it is (O_NOATIME). */
 void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime);
 

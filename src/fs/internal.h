@@ -29,6 +29,7 @@ struct live_inode {
     uint64_t ino;
     uint64_t opens;
     uint64_t writers; /* of them: for writing, and none of their descriptors was closed yet */
+    uint64_t loads;   /* of them: by loads of libcairn */
     bool is_nameless;
     bool may_get_name; /* only of a nameless one: it was made so */
     /* only of a nameless one: the request for that may come before those that close it */
@@ -64,6 +65,8 @@ struct fs {
     struct lanes lanes;
 };
 
+/* How many loads of libcairn have the file open. */
+uint64_t fs_loads(struct fs *fs, uint64_t ino);
 /* Notes that an inode has lost its last name, or was made without one. With fs->locked.lock. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino);
 /* NULL: it has a name. */

@@ -66,12 +66,20 @@ static bool opens_to_write(uint32_t flags)
     return (flags & O_ACCMODE) != O_RDONLY && !(flags & HANDLE_FLUSHED);
 }
 
+uint64_t fs_loads(struct fs *fs, uint64_t ino)
+{
+    LOCK_SCOPE(&fs->locked.lock);
+    const struct live_inode *live = find_live_locked(fs, ino);
+    return live ? live->loads : 0;
+}
+
 static void count_open(struct fs *fs, uint64_t ino, uint32_t flags)
 {
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live = get_live_locked(fs, ino);
     live->opens++;
     live->writers += opens_to_write(flags);
+    live->loads += fs_is_load((int)flags);
 }
 
 /* The kernel knows it: it found the name, or the name's removal would not have been asked for; or
@@ -142,7 +150,7 @@ void live_end_all(struct fs *fs)
     struct live_inode *live, *next;
     HASH_ITER(hh, fs->locked.live, live, next)
     {
-        live->opens = live->writers = 0;
+        live->opens = live->writers = live->loads = 0;
         live->is_forgotten = true;
         int r = end_if_not_open_locked(fs, live, false);
         check(r == 0);
@@ -174,10 +182,12 @@ static int close_handle(struct fs *fs, uint64_t ino, uint64_t handle, bool may_w
     check(live->opens > 0 && live->writers >= opens_to_write(flags));
     live->opens--;
     live->writers -= opens_to_write(flags);
+    live->loads -= fs_is_load((int)flags);
     int r = end_if_not_open_locked(fs, live, may_wait);
     if (r < 0) {
         live->opens++;
         live->writers += opens_to_write(flags);
+        live->loads += fs_is_load((int)flags);
         return r;
     }
     (void)stage_handle_close(fs->stage, handle, &flags);

@@ -66,16 +66,16 @@ static int xattr_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
     return 0;
 }
 
-/* Programs that save lazily choose by this: how much of the stage a file without a name may take,
- * and whether the remote will have it. */
+/* libcairn chooses by this: how much of the stage a file without a name may take, whether the
+ * remote will have it, and how many loads have this one open. */
 static int xattr_lane(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
-    (void)ino;
     struct remote_status remote;
     store_remote_status(fs->store, &remote);
-    (void)snprintf(text, size, "1 stage=%llu remote=%d",
+    (void)snprintf(text, size, "1 stage=%llu remote=%d loads=%llu",
                    (unsigned long long)stage_usage(fs->stage).total_bytes,
-                   remote.state != REMOTE_NONE && remote.state != REMOTE_FENCED);
+                   remote.state != REMOTE_NONE && remote.state != REMOTE_FENCED,
+                   (unsigned long long)fs_loads(fs, ino));
     return 0;
 }
 

@@ -3,6 +3,7 @@
 import collections
 import copy
 import ctypes
+import fcntl
 import io
 import mmap
 import os
@@ -357,3 +358,39 @@ def test_pickles_that_torch_refuses(lane, directory, monkeypatch):
     with pytest.raises(pickle.UnpicklingError) as theirs:
         torch.load(path)
     assert str(ours.value) == str(theirs.value)
+
+
+def loads_of(path):
+    return dict(part.split("=") for part in os.getxattr(path, "user.cairn.lane").decode().split()[1:])["loads"]
+
+
+@pytest.mark.needs_mount
+def test_loads_of_one_file_share_the_page_cache(lane, cairn):
+    """One load reads past the page cache. As soon as another one has the file open, both read by it; the mount tells how many there are."""
+    from cairnfs._reading import Reading
+
+    cairn.mount()
+    torch.save({"a": torch.arange(6_000_000)}, path := os.path.join(cairn.mnt, "state.pt"))
+    memory = [mmap.mmap(-1, 40 << 20) for _ in range(3)]
+    places = [ctypes.addressof(ctypes.c_char.from_buffer(pages)) for pages in memory]
+
+    def read(reading, number, at):
+        reading.wait(reading.get([(at, 20 << 20, places[number] + at, 0)], None), 1)
+        return bool(fcntl.fcntl(reading.fd, fcntl.F_GETFL) & os.O_DIRECT)
+
+    with Reading(path) as first:
+        first.owns_all = False
+        assert read(first, 0, 0), "it is alone"
+        with open(path, "rb") as other:
+            assert other.read(4) == b"PK\3\4" and loads_of(path) == "1", "no load"
+        assert read(first, 0, 0)
+        with Reading(path) as second:
+            second.owns_all = False
+            assert loads_of(path) == "2"
+            assert not read(second, 1, 0) and not read(first, 0, 20 << 20)
+    with Reading(path) as third:
+        third.owns_all = False
+        assert loads_of(path) == "1" and read(third, 2, 0)
+    content = rig.read_file(path)
+    assert memory[0][: 20 << 20] == content[: 20 << 20] and memory[0][20 << 20 :] == content[20 << 20 : 40 << 20]
+    assert memory[1][: 20 << 20] == memory[2][: 20 << 20] == content[: 20 << 20]
