@@ -310,7 +310,8 @@ CAIRN_API int cairn_load_wait(cairn_load *load, size_t first, size_t count, int 
 
 /* No further read begins: targets that are not filled stay so, and the load's error is -ECANCELED,
  * unless it has one. Does not block; a wait for these tells when no thread writes to them any more.
- * A read that a filesystem holds up ends with that, and not before. */
+ * On a CairnFS mount reads under way end at once, also those that wait for a remote, unless other
+ * loads read the same file; elsewhere a read that the filesystem holds up ends with that. */
 CAIRN_API int cairn_load_cancel(cairn_load *load);
 
 /* Cancels what is not read yet, waits until no thread writes to targets, closes the file. In a

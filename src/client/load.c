@@ -50,20 +50,18 @@ static bool is_cairn_file(int fd)
     return fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC && loads_of(fd) >= 0;
 }
 
-/* A mount takes O_DIRECT at any offset and for any memory; disks do not. Where it is refused, reads
- * go by the page cache. */
-static bool read_directly(int fd)
+/* The same file, past the page cache. A mount takes O_DIRECT at any offset and for any memory;
+ * disks do not. -1: it is refused, or there is no /proc; reads go by the page cache then. */
+static int open_directly(int fd)
 {
-    int flags = fcntl(fd, F_GETFL);
-    return flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0;
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
 }
 
 void load_share(struct cairn_load *load)
 {
-    if (!atomic_load(&load->is_direct) || loads_of(load->fd) < LOAD_SHARED)
-        return;
-    int flags = fcntl(load->fd, F_GETFL);
-    if (flags >= 0 && fcntl(load->fd, F_SETFL, flags & ~O_DIRECT) == 0)
+    if (atomic_load(&load->is_direct) && loads_of(load->fd) >= LOAD_SHARED)
         atomic_store(&load->is_direct, false);
 }
 
@@ -120,8 +118,9 @@ static int open_load(struct cairn_lane *lane, const char *path,
         return -ENOMEM;
     }
     load->is_on_cairn = is_cairn_file(fd);
-    atomic_store(&load->is_direct,
-                 load->is_on_cairn && !(options.flags & CAIRN_LOAD_BUFFERED) && read_directly(fd));
+    bool is_buffered = !load->is_on_cairn || options.flags & CAIRN_LOAD_BUFFERED;
+    load->direct_fd = is_buffered ? -1 : open_directly(fd);
+    atomic_store(&load->is_direct, load->direct_fd >= 0);
     load->fd = fd;
     load->opened = opened;
     *ret = load;
@@ -141,7 +140,7 @@ int cairn_load_open(cairn_lane *lane, const char *path, const struct cairn_load_
 
 int cairn_load_fd(const cairn_load *load)
 {
-    return load->fd;
+    return load->direct_fd >= 0 ? load->direct_fd : load->fd;
 }
 
 uint64_t cairn_load_size(const cairn_load *load)
@@ -277,8 +276,10 @@ static void cancel(struct cairn_load *load)
     char cause[CAUSE_MAX];
     (void)snprintf(cause, sizeof cause, "the load of %.300s was cancelled", load->path);
     LOCK_SCOPE(&load->lock);
-    if (load->current || load->active > 0)
+    if (load->current || load->active > 0) {
         load_fail_locked(load, -ECANCELED, cause);
+        load_cancel_locked(load);
+    }
 }
 
 int cairn_load_cancel(cairn_load *load)
@@ -309,6 +310,8 @@ void cairn_load_free(cairn_load *load)
         cancel(load);
         load_stop(load);
         (void)close(load->fd);
+        if (load->direct_fd >= 0)
+            (void)close(load->direct_fd);
         mutex_done(&load->lock);
         (void)pthread_cond_destroy(&load->work);
         (void)pthread_cond_destroy(&load->changed);

@@ -75,9 +75,10 @@ struct cairn_load {
     struct cairn_lane *lane;
     char *path;
     int fd;
+    int direct_fd;          /* passes by the page cache; -1: there is none */
     struct stat opened;     /* the file, when it was opened */
     bool is_on_cairn;       /* the mount */
-    _Atomic bool is_direct; /* the descriptor has O_DIRECT */
+    _Atomic bool is_direct; /* it is read by direct_fd */
     unsigned thread_max;
     /* negative errno; 0: none. Changes once, with the lock held; reads without it only make the
      * load end sooner. */
@@ -115,6 +116,9 @@ CAIRN_MUST_CHECK int load_start_locked(struct cairn_load *load, size_t wanted);
 
 /* The load ends with `error`, unless it has ended. */
 void load_fail_locked(struct cairn_load *load, int error, const char *cause);
+
+/* Ends the reads under way of a load that has failed, as far as the filesystem lets them end. */
+void load_cancel_locked(struct cairn_load *load);
 
 /* Ends the threads. What they read is there, or the load has failed. */
 void load_stop(struct cairn_load *load);

@@ -71,13 +71,27 @@ static int note_read_error(const struct cairn_load *load, uint64_t at, int r)
     return r;
 }
 
+/* A thread ends here where the load is cancelled: pthread_cancel() wakes it by a signal of the C
+ * library's own, and the mount answers a read of a load that a signal wakes. Nothing is held, and
+ * no byte is written any more. */
+static ssize_t read_once(const struct cairn_load *load, uint64_t at, const struct iovec *iov,
+                         unsigned count)
+{
+    int state;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+    ssize_t n = preadv(atomic_load(&load->is_direct) ? load->direct_fd : load->fd, iov, (int)count,
+                       (off_t)at);
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return n;
+}
+
 static int read_into(const struct cairn_load *load, uint64_t at, size_t left, struct iovec *iov,
                      unsigned count)
 {
     while (left > 0) {
         if (atomic_load(&load->error))
             return -ECANCELED;
-        ssize_t n = preadv(load->fd, iov, (int)count, (off_t)at);
+        ssize_t n = read_once(load, at, iov, count);
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -233,11 +247,14 @@ static void end_request_locked(struct cairn_load *load, const struct load_reques
         (void)pthread_cond_broadcast(&load->changed);
 }
 
-static void *reader_main(void *arg)
+struct reader {
+    struct cairn_load *load;
+    uint8_t *buffer;
+};
+
+static void read_requests(struct reader *reader)
 {
-    struct cairn_load *load = arg;
-    _cleanup_free_ uint8_t *buffer = NULL;
-    fault_admit();
+    struct cairn_load *load = reader->load;
     mutex_lock(&load->lock);
     for (;;) {
         struct load_request *request = take_request_locked(load);
@@ -248,7 +265,7 @@ static void *reader_main(void *arg)
             cause_clear();
             if (looks)
                 load_share(load);
-            int r = read_request(load, request, &buffer);
+            int r = read_request(load, request, &reader->buffer);
             mutex_lock(&load->lock);
             load->active--;
             end_request_locked(load, request, r);
@@ -259,7 +276,37 @@ static void *reader_main(void *arg)
         (void)mutex_wait(&load->lock, &load->work, -1);
     }
     mutex_unlock(&load->lock);
+}
+
+/* In a read of a load that was cancelled. */
+static void on_cancelled(void *arg)
+{
+    struct reader *reader = arg;
+    free(reader->buffer);
+    LOCK_SCOPE(&reader->load->lock);
+    check(atomic_load(&reader->load->error) && reader->load->active > 0);
+    if (--reader->load->active == 0)
+        (void)pthread_cond_broadcast(&reader->load->changed);
+}
+
+static void *reader_main(void *arg)
+{
+    struct reader reader = {.load = arg};
+    int state;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    fault_admit();
+    pthread_cleanup_push(on_cancelled, &reader);
+    read_requests(&reader);
+    pthread_cleanup_pop(0);
+    free(reader.buffer);
     return NULL;
+}
+
+void load_cancel_locked(struct cairn_load *load)
+{
+    check_held(&load->lock);
+    for (unsigned i = 0; i < load->thread_count; i++)
+        (void)pthread_cancel(load->threads[i].id);
 }
 
 int load_start_locked(struct cairn_load *load, size_t wanted)

@@ -228,7 +228,8 @@ struct fs_write {
 CAIRN_MUST_CHECK int fs_write(struct fs *fs, const struct fs_write *w,
                               const struct fs_caller *caller);
 
-/* Loads of libcairn have a file open in this way, which means nothing else of a regular file. */
+/* Loads of libcairn have a file open in this way, which means nothing else of a regular file: once,
+ * and once more with O_DIRECT, which is not counted as one. */
 static inline bool fs_is_load(int flags)
 {
     return (flags & O_ACCMODE) == O_RDONLY && flags & O_NONBLOCK;

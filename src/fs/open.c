@@ -73,13 +73,18 @@ uint64_t fs_loads(struct fs *fs, uint64_t ino)
     return live ? live->loads : 0;
 }
 
+static bool counts_as_load(uint32_t flags)
+{
+    return fs_is_load((int)flags) && !(flags & O_DIRECT);
+}
+
 static void count_open(struct fs *fs, uint64_t ino, uint32_t flags)
 {
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live = get_live_locked(fs, ino);
     live->opens++;
     live->writers += opens_to_write(flags);
-    live->loads += fs_is_load((int)flags);
+    live->loads += counts_as_load(flags);
 }
 
 /* The kernel knows it: it found the name, or the name's removal would not have been asked for; or
@@ -182,12 +187,12 @@ static int close_handle(struct fs *fs, uint64_t ino, uint64_t handle, bool may_w
     check(live->opens > 0 && live->writers >= opens_to_write(flags));
     live->opens--;
     live->writers -= opens_to_write(flags);
-    live->loads -= fs_is_load((int)flags);
+    live->loads -= counts_as_load(flags);
     int r = end_if_not_open_locked(fs, live, may_wait);
     if (r < 0) {
         live->opens++;
         live->writers += opens_to_write(flags);
-        live->loads += fs_is_load((int)flags);
+        live->loads += counts_as_load(flags);
         return r;
     }
     (void)stage_handle_close(fs->stage, handle, &flags);

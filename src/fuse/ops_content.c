@@ -131,6 +131,40 @@ static void reply_read(const struct store_answer *answer, void *req)
     (void)fuse_reply_iov(req, answer->iov, (int)answer->iov_count);
 }
 
+/* A read of a load, whose caller may stop waiting for it. */
+struct load_read {
+    fuse_req_t req;
+    _Atomic bool is_answered; /* the one that sets it answers; else `req` may be gone */
+};
+
+/* The kernel asks for the caller, which got a signal: it would wait for the remote without end. */
+static void on_load_interrupted(fuse_req_t req, void *arg)
+{
+    struct load_read *read = arg;
+    if (!atomic_exchange(&read->is_answered, true)) /* then `read` may be gone, too */
+        (void)fuse_reply_err(req, EINTR);
+}
+
+static void reply_load_read(const struct store_answer *answer, void *arg)
+{
+    struct load_read *read = arg;
+    if (!atomic_exchange(&read->is_answered, true)) {
+        fuse_req_interrupt_func(read->req, NULL, NULL); /* waits for one that is being called */
+        reply_read(answer, read->req);
+    }
+    free(read);
+}
+
+/* Programs do not expect a read of a file to be interrupted, and loads do. */
+static void make_interruptible(struct store_read_request *request, fuse_req_t req)
+{
+    struct load_read *read = xmalloc(sizeof *read);
+    *read = (struct load_read){.req = req};
+    request->reply = reply_load_read;
+    request->arg = read;
+    fuse_req_interrupt_func(req, on_load_interrupted, read);
+}
+
 void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                    struct fuse_file_info *fi)
 {
@@ -149,7 +183,10 @@ void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                                          .may_be_short = is_direct,
                                          .reply = reply_read,
                                          .arg = req};
-    fs_read(front->fs, &request, fi->flags & O_NOATIME);
+    bool leaves_atime = fi->flags & O_NOATIME;
+    if (fs_is_load(fi->flags))
+        make_interruptible(&request, req);
+    fs_read(front->fs, &request, leaves_atime);
 }
 
 void front_op_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,

@@ -42,6 +42,8 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened,
     bool may_be_old = front->adoption.is_adopted && fs_follows(front->fs);
     fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due &&
                      !changed_lately(front) && !may_be_old;
+    /* With O_DIRECT alone the kernel waits for its reads without listening to signals. */
+    fi->direct_io = fi->direct_io || (fs_is_load(fi->flags) && fi->flags & O_DIRECT);
     fi->noflush = !opened->seals;
     /* While such a write is under way, the kernel makes a shared map of the file wait for it, with
      * the memory of the process that maps locked; a write of that process may need it to go on.

@@ -2,6 +2,7 @@
 """Loads that go wrong: an exception, and never a tensor that is filled in part; interrupts; files that change meanwhile."""
 import errno
 import os
+import platform
 import select
 import signal
 import struct
@@ -13,6 +14,7 @@ import time
 import pytest
 import torch
 
+import processes
 import rig
 from loading import bits, compare, outcome, zeroed
 
@@ -179,14 +181,17 @@ except KeyboardInterrupt:
 """
 
 
+FUTEX = {"x86_64": "202", "aarch64": "98"}[platform.machine()]
+
+
 def threads_that_read(pid):
     """Threads of a load that are in a call of the kernel which is no wait for work."""
     found = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
-            found += rig.read_text(f"/proc/{pid}/task/{thread}/comm").strip() == "cairn-load" and (
-                rig.read_text(f"/proc/{pid}/task/{thread}/stat").rpartition(")")[2].split()[0] == "D")
-        except FileNotFoundError:
+            call = rig.read_text(f"/proc/{pid}/task/{thread}/syscall").split()[0]
+            found += rig.read_text(f"/proc/{pid}/task/{thread}/comm").strip() == "cairn-load" and call not in ("running", FUTEX)
+        except (FileNotFoundError, ProcessLookupError):
             pass
     return found
 
@@ -218,6 +223,65 @@ def test_interrupt(lane, cairn, programs, kind):
         cairn.go_on()
         program.communicate("\n", timeout=60)
     assert program.returncode == 0
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("kind", ["new", "into"])
+def test_interrupt_while_the_remote_hangs(lane, cairn, programs, shm_directory, kind):
+    """Ctrl-C returns within a second, also with `into`, and nothing is written to its tensors afterwards, when the remote answers. The load
+    can be repeated then. A read of another program waits for the remote, signal or not."""
+    cairn.mount(remote="dir:" + shm_directory)
+    path = os.path.join(cairn.mnt, "state.pt")
+    lane.save({"a": torch.arange(8_000_000.0) + 1}, path, lazy=False).result()
+    cairn.wait_remote()
+    cairn.umount()
+    cairn.drop_stage()
+    rig.shutil.rmtree(cairn.store)
+    os.mkdir(cairn.store, 0o700)
+    cairn.mount(remote="dir:" + shm_directory)
+    with rig.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECT) as fd:  # the pickle and the directory are here
+        assert os.preadv(fd, [bytearray(1024)], 0) and os.preadv(fd, [bytearray(4096)], os.path.getsize(path) - 4096)
+    helpers = processes.dir_helpers(cairn.proc.pid)
+    assert helpers
+    program = subprocess.Popen([sys.executable, "-c", INTERRUPTED, path, kind], env=programs, text=True, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
+    other = subprocess.Popen([sys.executable, "-c", PATIENT, path], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert other.stdout.readline() == "begun\n" and program.stdout.readline() == "begun\n"
+        for helper in helpers:
+            os.kill(helper, signal.SIGSTOP)
+        other.stdin.write("\n")
+        other.stdin.flush()
+        rig.poll(lambda: processes.process_state(other.pid) == "D", 10, "a read that waits for the remote")
+        rig.poll(lambda: threads_that_read(program.pid), 30, "a load that waits for the remote")
+        other.send_signal(signal.SIGUSR1)
+        begin = time.monotonic()
+        program.send_signal(signal.SIGINT)
+        assert line_of(program) == "interrupted\n"
+        assert time.monotonic() - begin < 1 * rig.PATIENCE
+        assert processes.process_state(other.pid) == "D"
+        for helper in helpers:
+            os.kill(helper, signal.SIGCONT)
+        if kind == "into":
+            assert program.stdout.readline() == "clean\n"
+        assert other.stdout.readline() == "1000000\n"
+    finally:
+        for helper in helpers:
+            os.kill(helper, signal.SIGCONT)
+        program.communicate("\n", timeout=60)
+        other.communicate(timeout=60)
+    assert program.returncode == 0
+    compare(lane.load(path), {"a": torch.arange(8_000_000.0) + 1})
+
+
+PATIENT = """
+import os, signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: None)
+fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+print("begun", flush=True)
+sys.stdin.readline()
+print(os.preadv(fd, [bytearray(1_000_000)], 5 << 20))
+"""
 
 
 def line_of(program, seconds=30):
