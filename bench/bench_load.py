@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A checkpoint that is loaded: by torch.load, by cairnfs.load and by it into tensors that are there, from DRAM (staged), from NVMe behind a
-new mount with an empty stage (cold; --drop-packs: the machine's page cache has no pack either), and on tmpfs; each in a process of its own.
+new mount with an empty stage (cold; --drop-packs: the machine's page cache has no pack either), and on tmpfs; each in a process of
+its own, or several that load one cold file at once ("x8").
 CPU seconds for each GB of the file, of the process and of the daemon together; time; peak memory; ratios in one round."""
 import argparse
 import contextlib
@@ -10,6 +11,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 
 import bench_common
 from bench_common import rig
@@ -98,24 +100,34 @@ class Bench:
         self.mount.mount()
 
     def run(self, where, way):
+        way, _, processes = way.partition(" x")
+        processes = int(processes or 1)
         name = "keep-state." + ("safetensors" if way in ("safetensors", "load_file") else "pt")
         path = os.path.join(self.place.tmpfs if where == "tmpfs" else self.mount.mnt, name)
         command = [sys.executable, "-c", PROGRAM, path, way, os.path.join(self.place.tmpfs, "keep-tiny.pt")]
-        with subprocess.Popen(command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-            assert program.stdout.readline() == "ready\n"
+        with contextlib.ExitStack() as stack:
+            programs = [stack.enter_context(subprocess.Popen(command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                                             text=True)) for _ in range(processes)]  # fmt: skip
+            for program in programs:
+                assert program.stdout.readline() == "ready\n"
             if where == "cold":
                 self.make_cold()
             elif where == "staged":
                 with rig.opened(path, os.O_RDONLY) as fd:
                     os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # of the mount's page cache
             begun = cost.cpu_seconds(self.mount.proc.pid)
-            program.stdin.write("\n")
-            program.stdin.flush()
-            found = json.loads(program.stdout.readline())
-            found["daemon"] = cost.cpu_seconds(self.mount.proc.pid) - begun
+            for number, program in enumerate(programs):
+                if number:
+                    time.sleep(self.args.apart)
+                program.stdin.write("\n")
+                program.stdin.flush()
+            each = [json.loads(program.stdout.readline()) for program in programs]
+            found = {"cpu": sum(one["cpu"] for one in each), "s": max(one["s"] for one in each), "rss": max(one["rss"] for one in each),
+                     "daemon": cost.cpu_seconds(self.mount.proc.pid) - begun}
         found["all"] = found["cpu"] + found["daemon"]
-        self.figures.setdefault(f"{where}, {way}", []).append(found)
-        print(f"{where}, {way}: {found}", file=sys.stderr, flush=True)
+        case = f"{where}, {way}" + (f" x{processes}" if processes > 1 else "")
+        self.figures.setdefault(case, []).append(found)
+        print(f"{case}: {found}", file=sys.stderr, flush=True)
 
     def stage_again(self):
         """Reads do not stage; a file that was written is staged."""
@@ -134,7 +146,10 @@ RATIOS = [
     ("cold: into / whole chunks", "cold, into", "cold, raw"), ("tmpfs: load / torch.load", "tmpfs, load", "tmpfs, torch"),
     ("tmpfs: into / torch.load", "tmpfs, into", "tmpfs, torch"),
 ]
+TOGETHER = [("cold: 8 loads / one load", "cold, load x8", "cold, load"), ("cold: 2 loads / one load", "cold, load x2", "cold, load"),
+            ("cold: 8 torch.load / one", "cold, torch x8", "cold, torch")]
 CASES = [("staged", way) for way in ("torch", "load", "into", "safetensors", "load_file")]
+CASES += [("cold", way) for way in ("load x8", "torch x8", "load x2")]
 CASES += [("tmpfs", way) for way in ("torch", "load", "into")] + [("cold", way) for way in ("torch", "load", "into", "raw")]
 
 
@@ -157,12 +172,20 @@ def show(bench):
             values = {key: [a[key] / b[key] for a, b in pairs] for key in ("all", "s")}
             print(f"{title:<44}{spread(values['all']):>24}{spread(values['s']):>24}")
             result[title] = values
+    print(f"\n{'ratio, of processes that load at once':<44}{'CPU of the daemon':>24}{'of all, for each':>24}")
+    for title, case, base in TOGETHER:
+        if case in bench.figures and base in bench.figures:
+            pairs, count = list(zip(bench.figures[case], bench.figures[base])), int(case.partition(" x")[2])
+            values = {"daemon": [a["daemon"] / b["daemon"] for a, b in pairs], "all": [a["all"] / b["all"] / count for a, b in pairs]}
+            print(f"{title:<44}{spread(values['daemon']):>24}{spread(values['all']):>24}")
+            result[title] = values
     return result
 
 
 def main():
     parser = bench_common.parser(__doc__, 512_000_000)
     parser.add_argument("--drop-packs", action=argparse.BooleanOptionalAction, default=False, help="cold: read packs from the disk")
+    parser.add_argument("--apart", type=float, default=0, help="seconds from one process to the next, of those that load together")
     parser.add_argument("--only", nargs="*", default=[""], help="cases whose name has one of these: 'cold, into' 'cold, raw'")
     args = parser.parse_args()
     place = bench_common.Place(args)
