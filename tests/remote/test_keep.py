@@ -73,18 +73,20 @@ class Kept:
     def gc(self):
         return self.node.verb("gc", self.node.mnt).stdout
 
-    def settle(self, count):
-        """Nothing but the policy's states stays: of each the newest head, all runs that one of them names, and no other."""
+    def settle(self, count, named=0):
+        """Nothing but the policy's states and those with names stays: of each one head, of those with names perhaps also that by which
+        another writer took over; all runs that one of them names, and no other."""
 
         def is_settled():
             self.gc()
             heads = self.look()
             with_state = {number: head for number, head in heads.items() if runs_of(head)}
-            named = {run for head in heads.values() for run in runs_of(head)}
+            of_heads = {run for head in heads.values() for run in runs_of(head)}
             runs = {int(name[-16:], 16) for place in ("runs", "copies") for name in self.remote.names(f"{place}/")
                     if not os.path.basename(name).startswith(".")}
-            assert named <= runs or self.remote.heads() != heads, named - runs
-            return len(heads) == len(with_state) == len(self.cuts(heads)) <= count and runs == named
+            assert of_heads <= runs or self.remote.heads() != heads, of_heads - runs
+            few = len(heads) == len(with_state) == len(self.cuts(heads)) <= count if named == 0 else len(heads) <= count + 2 * named
+            return few and runs == of_heads
 
         rig.poll(is_settled, 60, f"{count} states", 0.5)
 
@@ -287,6 +289,28 @@ def restart(kept, rng):
     return {"takeover": True} if what == "node" else {}
 
 
+def name_state(kept, rng, named):
+    """The state of now gets a name, or another one gets another name, or loses it."""
+    what = rng.choice(["create", "create", "rename", "delete"]) if named else "create"
+    if what == "create" and len(named) < 6:
+        name = f"s{rng.randrange(1 << 30)}"
+        kept.node.verb("snapshot", "create", kept.node.mnt, name)
+        named[name] = dict(kept.tree)
+    elif what == "rename":
+        old, new = rng.choice(sorted(named)), f"r{rng.randrange(1 << 30)}"
+        kept.node.verb("snapshot", "rename", kept.node.mnt, old, new)
+        named[new] = named.pop(old)
+    elif named:
+        name = rng.choice(sorted(named))
+        kept.node.verb("snapshot", "delete", kept.node.mnt, name)
+        del named[name]
+    kept.publish()
+
+
+def check_named(kept, named):
+    assert all(kept.shown("--at", name) == tree for name, tree in named.items())
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.pieces(10)
 def test_campaign(on_remote, directory, rng, piece):
@@ -295,6 +319,7 @@ def test_campaign(on_remote, directory, rng, piece):
     full = piece.count > 1
     count = rng.randrange(3, 9)
     kept.node.mount(keep=f"last:{count}")
+    named = {}
     for step in range(piece.share(ROUNDS) if full else USUAL_ROUNDS):
         change(kept, rng, step)
         if rng.random() < 0.7:
@@ -308,12 +333,16 @@ def test_campaign(on_remote, directory, rng, piece):
                 options["keep"] = f"last:{count}"
             kept.node.mount(**options)
             kept.publish()
+        if rng.random() < 0.1:
+            name_state(kept, rng, named)
         if rng.random() < 0.06:
             kept.publish()
             kept.check(1)
+            check_named(kept, named)
         if rng.random() < 0.03:
-            kept.settle(count)
+            kept.settle(count, len(named))
     kept.publish()
-    kept.settle(count)
+    kept.settle(count, len(named))
     kept.check(1)
+    check_named(kept, named)
     kept.node.umount(drain="remote")
