@@ -14,6 +14,7 @@
 #include "daemon/remote_address.h"
 
 #define HEADS_USUAL 1000u
+#define KEPT_MS 5000
 
 struct history {
     const struct command *command;
@@ -25,6 +26,7 @@ struct history {
     struct past_heads heads; /* oldest first */
     bool has_older;
     struct past_names names;
+    cJSON *kept; /* what the mount's daemon says of heads that stay; NULL: none was asked */
 };
 
 /* Heads that follow each other and have the same state: one line. */
@@ -60,6 +62,9 @@ static int remote_of_mount(struct history *h, const struct mount_entry *mount)
                         "%s has no remote: of a store only the newest state is there",
                         mount->mountpoint);
     h->source = xstrdup(name);
+    /* A daemon of an earlier version knows of none. */
+    if (ask_patiently(mount->store, "kept", KEPT_MS, &h->kept) < 0)
+        h->kept = NULL;
     return CLI_OK;
 }
 
@@ -155,6 +160,21 @@ static void find_states(const struct history *h, struct states *states)
                                                         : "damaged");
         vector_add(states, state);
     }
+}
+
+/* Bytes of packs that no other state needs. False: that is not known. */
+static bool find_only(const struct history *h, const struct state *state, uint64_t *ret)
+{
+    const cJSON *one;
+    uint64_t head;
+    cJSON_ArrayForEach(
+        one, json_part(h->kept,
+                       "heads")) if (control_get_u64(one, "head", &head) &&
+                                     state->first->number <= head &&
+                                     head <= state->last->number) return control_get_u64(one,
+                                                                                         "bytes",
+                                                                                         ret);
+    return false;
 }
 
 static bool has_name(const struct state *state, const struct past_name *name)
@@ -298,6 +318,9 @@ static int print_states(const struct history *h, const struct states *states)
             print_path(state, find_before(states, i));
         else
             print_totals(state, find_before(states, i));
+        uint64_t only;
+        if (find_only(h, state, &only))
+            (void)printf("  %s of it alone", human_bytes(only).text);
         if (state->names)
             (void)printf("  (%s)", state->names);
         (void)printf("\n");
@@ -340,6 +363,9 @@ static cJSON *state_json(const struct history *h, const struct state *state)
     for (size_t i = 0; i < h->names.count; i++)
         if (has_name(state, &h->names.at[i]))
             (void)cJSON_AddItemToArray(names, cJSON_CreateString(h->names.at[i].name));
+    uint64_t only;
+    if (find_only(h, state, &only))
+        control_add_u64(one, "only_bytes", only);
     if (state->trouble)
         (void)cJSON_AddStringToObject(one, "error", state->trouble);
     else if (h->path)
@@ -396,6 +422,7 @@ static int execute_history(struct call *call)
         code = show_history(h);
     vector_free(&h->heads);
     vector_free(&h->names);
+    cJSON_Delete(h->kept);
     offline_close(h->offline);
     free(h->source);
     free(h->path);

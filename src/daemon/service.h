@@ -92,6 +92,9 @@ void service_free(struct service *service);
  *         loses it; in the background, one at a time
  *   {"verb":"named"}
  *      -> of the last one "number", "running", "failed", "head", "published_s"
+ *   {"verb":"kept"}
+ *      -> {"heads":[{"head":N,"bytes":B}]}: that stay for longer than the grace, and the bytes of
+ *         packs that no other head needs, when gc last looked
  *   {"verb":"upgrade","binary":"path"}
  *      -> {}: the mount goes on with that program, soon. The status then counts one try more, and
  *         says if it failed

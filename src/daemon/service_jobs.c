@@ -144,3 +144,19 @@ cJSON *handle_named(struct service *service, const cJSON *request)
     (void)cJSON_AddNumberToObject(reply, "published_s", (double)(state.published / 1000000) / 1000);
     return reply;
 }
+
+static void add_kept(uint64_t head, uint64_t bytes, void *arg)
+{
+    cJSON *one = cJSON_CreateObject();
+    control_add_u64(one, "head", head);
+    control_add_u64(one, "bytes", bytes);
+    (void)cJSON_AddItemToArray(arg, one);
+}
+
+cJSON *handle_kept(struct service *service, const cJSON *request)
+{
+    (void)request;
+    cJSON *reply = cJSON_CreateObject();
+    store_kept_each(service->store, add_kept, cJSON_AddArrayToObject(reply, "heads"));
+    return reply;
+}

@@ -147,6 +147,8 @@ static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
     bool is_kept =
         pack->unreferenced && !pack->gone && kept_needs_pack(&pass->history, pack, slack);
     pass->kept_bytes += is_kept ? pack->length : 0;
+    if (is_kept)
+        kept_count_pack(&pass->history, pack, slack);
     if (pack->unreferenced && !pack->gone && !is_kept && pack->unreferenced < pass->old &&
         !is_held(pass, ID_EPOCH(pack->pack)) && pass->unreferenced.count < FOUND_MAX)
         vector_add(&pass->unreferenced,
@@ -443,6 +445,10 @@ static void note_kept(struct pass *pass)
     struct remote_maintenance *maintenance = pass->remote->maintenance;
     atomic_store(&maintenance->kept_heads, pass->history.heads.count);
     atomic_store(&maintenance->kept_bytes, pass->kept_bytes);
+    mutex_lock(&maintenance->lock);
+    vector_free(&maintenance->kept);
+    vector_add_all(&maintenance->kept, pass->history.heads.at, pass->history.heads.count);
+    mutex_unlock(&maintenance->lock);
     pass->remote->prefix.head.has_names = pass->history.has_names; /* the next one says so */
 }
 

@@ -153,7 +153,9 @@ bool kept_has(const struct kept *kept, uint64_t first, uint64_t last)
 
 static void add_kept(struct kept *kept, const struct known_head *head, int64_t modified)
 {
-    vector_add(&kept->heads, (struct kept_head){head->number, head->max_id, modified});
+    vector_add(
+        &kept->heads,
+        (struct kept_head){.number = head->number, .max_id = head->max_id, .modified = modified});
     vector_add_all(&kept->runs, head->runs, head->run_count);
 }
 
@@ -293,6 +295,11 @@ static void settle(struct kept *kept)
         struct kept_head *head = &kept->heads.at[i];
         head->max_id = max_u64(head->max_id, head[-1].max_id);
     }
+    size_t count = 0; /* one with several names, or that the policy chooses too, is there once */
+    for (size_t i = 0; i < kept->heads.count; i++)
+        if (count == 0 || kept->heads.at[count - 1].number != kept->heads.at[i].number)
+            kept->heads.at[count++] = kept->heads.at[i];
+    kept->heads.count = count;
 }
 
 int kept_choose(struct remote *remote, const struct kept_head *heads, size_t count,
@@ -335,9 +342,33 @@ static size_t count_until(const struct kept *kept, int64_t time)
     return first;
 }
 
+/* The heads from before the pack was unreferenced. */
+static size_t count_of_its_time(const struct kept *kept, const struct view_remote_pack *pack,
+                                int64_t slack)
+{
+    return pack->until ? count_before(kept, pack->until)
+                       : count_until(kept, pack->unreferenced + slack);
+}
+
 bool kept_needs_pack(const struct kept *kept, const struct view_remote_pack *pack, int64_t slack)
 {
-    size_t before = pack->until ? count_before(kept, pack->until)
-                                : count_until(kept, pack->unreferenced + slack);
+    size_t before = count_of_its_time(kept, pack, slack);
     return before > 0 && kept->heads.at[before - 1].max_id >= pack->pack;
+}
+
+void kept_count_pack(struct kept *kept, const struct view_remote_pack *pack, int64_t slack)
+{
+    struct kept_head *last = &kept->heads.at[count_of_its_time(kept, pack, slack) - 1];
+    check(last->max_id >= pack->pack);
+    if (last == kept->heads.at || last[-1].max_id < pack->pack)
+        last->only_bytes += pack->length;
+}
+
+void remote_kept_each(struct remote *remote, void (*fn)(uint64_t head, uint64_t bytes, void *arg),
+                      void *arg)
+{
+    const struct remote_maintenance *maintenance = remote->maintenance;
+    LOCK_SCOPE(&remote->maintenance->lock);
+    for (size_t i = 0; i < maintenance->kept.count; i++)
+        fn(maintenance->kept.at[i].number, maintenance->kept.at[i].only_bytes, arg);
 }

@@ -42,10 +42,12 @@ void history_forget_names(struct history *history);
 struct kept_head {
     uint64_t number, max_id; /* both ascend */
     int64_t modified;        /* by the medium's clock; at most that of those behind it */
+    uint64_t only_bytes;     /* of packs that no other head needs */
 };
+DEFINE_VECTOR(kept_heads, struct kept_head);
 
 struct kept {
-    VECTOR(struct kept_head) heads;
+    struct kept_heads heads;
     struct numbers runs; /* that they name; ascending */
     bool has_names;
     bool is_unsure; /* not all is known yet: no head may go */
@@ -61,6 +63,8 @@ bool kept_names_run(const struct kept *kept, uint64_t run);
 /* Does a head that stays need the pack, which is unreferenced? By how much the medium's clocks may
  * differ matters for packs that another store published. */
 bool kept_needs_pack(const struct kept *kept, const struct view_remote_pack *pack, int64_t slack);
+/* Counts a pack that such a head needs, if no other one does. */
+void kept_count_pack(struct kept *kept, const struct view_remote_pack *pack, int64_t slack);
 
 /* --- keep.c ----------------------------------------------------------------------------------- */
 

@@ -21,6 +21,11 @@ struct remote;
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 
+/* Of the last pass: calls `fn` with each head that stays for longer than the grace, and the bytes
+ * of packs that no other head needs. Any thread. */
+void remote_kept_each(struct remote *remote, void (*fn)(uint64_t head, uint64_t bytes, void *arg),
+                      void *arg);
+
 /* A pass of gc that a caller waits for. */
 struct remote_gc_request {
     bool dry_run;                             /* tell, delete nothing */

@@ -24,6 +24,7 @@ struct remote_maintenance {
     struct remote_gc_request *request;
     enum { REMOTE_GC_NONE, REMOTE_GC_ASKED, REMOTE_GC_RUNNING } gc;
     int gc_result;
+    struct kept_heads kept; /* of the last pass of gc */
     struct naming naming;
     struct naming_state naming_state;
 

@@ -270,3 +270,10 @@ void store_naming_look(struct store *store, struct naming_state *ret)
     if (store->remote)
         remote_naming_look(store->remote, ret);
 }
+
+void store_kept_each(struct store *store, void (*fn)(uint64_t head, uint64_t bytes, void *arg),
+                     void *arg)
+{
+    if (store->remote)
+        remote_kept_each(store->remote, fn, arg);
+}

@@ -109,7 +109,7 @@ def test_a_patch_that_does_not_fit_is_an_error(directory):
     with open(path) as file:
         text = file.read()
     with open(path, "w") as file:
-        file.write(text.replace("static int check_ours(struct remote *remote)", "static int check_theirs(struct remote *remote)"))
+        file.write(text.replace("int gc_check_ours(struct remote *remote)", "int gc_check_theirs(struct remote *remote)"))
     with pytest.raises(planted.PatchError, match="skip_epoch_check.patch does not apply"):
         planted.apply("skip_epoch_check", directory)
 

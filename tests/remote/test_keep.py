@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """-o keep: states of a remote that stay for longer than the grace, whole, and nothing else beside them."""
+import json
 import os
 import shutil
 import struct
@@ -178,6 +179,10 @@ def test_what_stays_is_no_more_than_it_needs(kept):
     status = kept.node.status()["remote"]
     assert status["kept_states"] == 4
     assert status["kept_bytes"] + status["pack_bytes"] == packs()
+    told = json.loads(kept.node.verb("history", *kept.remote.flags(), "--json", kept.node.mnt).stdout)["states"]
+    only = [state["only_bytes"] for state in told if "only_bytes" in state]
+    assert len(only) == 4 and 0 < sum(only) <= status["kept_bytes"] and all(not n or n >= size for n in only), only
+    assert "MiB of it alone" in kept.node.verb("history", *kept.remote.flags(), kept.node.mnt).stdout
 
 
 def test_without_the_option_it_is_what_the_mount_before_said(kept):

@@ -113,7 +113,7 @@ static bool needs(struct kept *kept, uint64_t pack, uint64_t until, int64_t unre
 
 Test(keep, which_packs_a_head_needs)
 {
-    struct kept_head heads[] = {{5, 100, 1000}, {9, 200, 2000}, {30, 300, 3000}};
+    struct kept_head heads[] = {{5, 100, 1000, 0}, {9, 200, 2000, 0}, {30, 300, 3000, 0}};
     struct kept kept = {.heads = {heads, 3, 3}};
     cr_expect(needs(&kept, 100, 6, 1));
     cr_expect_not(needs(&kept, 100, 5, 9999), "head 5 does not need it");
@@ -126,6 +126,13 @@ Test(keep, which_packs_a_head_needs)
     cr_expect_not(needs(&kept, 100, 0, 989));
     cr_expect_not(needs(&kept, 101, 0, 1989));
     cr_expect(needs(&kept, 101, 0, 1990));
+    kept_count_pack(&kept, &(struct view_remote_pack){.pack = 150, .until = 10, .length = 7}, 10);
+    kept_count_pack(&kept, &(struct view_remote_pack){.pack = 100, .until = 10, .length = 50}, 10);
+    kept_count_pack(&kept, &(struct view_remote_pack){.pack = 50, .until = 6, .length = 3}, 10);
+    kept_count_pack(&kept, &(struct view_remote_pack){.pack = 250, .until = 99, .length = 1}, 10);
+    assert_u64(heads[0].only_bytes, 3);
+    assert_u64(heads[1].only_bytes, 7, "head 5 needs the other one, too");
+    assert_u64(heads[2].only_bytes, 1);
     kept.heads.count = 0;
     cr_expect_not(needs(&kept, 1, 2, 3));
     cr_expect_not(kept_has(&kept, 0, UINT64_MAX));
