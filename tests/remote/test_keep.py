@@ -259,7 +259,7 @@ def test_where_no_policy_can_be(on_remote, remote):
 
 # --- campaign --------------------------------------------------------------------------------------------------------------------------
 
-ROUNDS, USUAL_ROUNDS = 1000, 60
+ROUNDS = 1000
 
 
 def change(kept, rng, step):
@@ -325,7 +325,7 @@ def test_campaign(on_remote, directory, rng, piece):
     count = rng.randrange(3, 9)
     kept.node.mount(keep=f"last:{count}")
     named = {}
-    for step in range(piece.share(ROUNDS) if full else USUAL_ROUNDS):
+    for step in range(piece.share(ROUNDS) if full else ROUNDS // 10):
         change(kept, rng, step)
         if rng.random() < 0.7:
             kept.publish()
