@@ -64,6 +64,8 @@ const char *source_trouble(int r)
         return "damaged";
     case -ENOLINK:
         return "damaged: what it refers to cannot be read";
+    case -EREMOTE:
+        return "another node wrote it, and has its content: copy it from the remote";
     case -ELOOP:
         return "too many symbolic links";
     case -EXDEV:

@@ -262,10 +262,12 @@ static void print_not_uploaded(const cJSON *remote)
         print_row("not yet uploaded", "0 B");
 }
 
+#define CHANGES_MAX 200000 /* that may wait for the union of all nodes */
+
 static void print_nodes(const cJSON *nodes)
 {
     const char *merger = json_text(nodes, "merger"), *waits_for = json_text(nodes, "waits_for"),
-               *trouble = json_text(nodes, "trouble");
+               *trouble = json_text(nodes, "trouble"), *not_shown = json_text(nodes, "not_shown");
     char age[80] = "no union of all yet";
     if (!nodes)
         return;
@@ -283,6 +285,11 @@ static void print_nodes(const cJSON *nodes)
                   waits_for);
     if (trouble && *trouble)
         print_row("  not told", "%s", trouble);
+    if (json_number(nodes, "not_merged") >= CHANGES_MAX)
+        print_row("  changes wait", "%.0f are not in the union of all nodes yet",
+                  json_number(nodes, "not_merged"));
+    if (not_shown && *not_shown)
+        print_row("  not shown", "files of other nodes: %s", not_shown);
 }
 
 static void print_remote(const cJSON *remote)

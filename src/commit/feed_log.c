@@ -49,7 +49,7 @@ static bool make_fed(struct record *rec)
     case REC_DROP:
         return false;
     default:
-        return true;
+        return !(rec->flags & RECORD_TAKEN);
     }
 }
 

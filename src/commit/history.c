@@ -34,6 +34,7 @@ void history_free(struct history *history)
         free(op);
     }
     rounds_free(history->rounds);
+    touched_free(history->touched);
     mutex_done(&history->lock);
     free(history);
 }
@@ -125,7 +126,8 @@ static void compact_at_times_locked(struct history *history, int64_t every_ns)
 /* Least room of each kind of change. A record that frees room waits for none as long as it fits. */
 static const struct reserve {
     size_t least;
-    bool is_bounded;  /* the list takes PENDING_OPS_MAX, what lags included */
+    bool is_bounded;  /* the list takes PENDING_OPS_MAX, what lags included; and so many may be
+                         missing in the union of all nodes */
     bool takes_draft; /* stricter, so that seals find room */
 } reserves[] = {
     [RESERVE_NONE] = {0},
@@ -144,6 +146,9 @@ int history_reserve_locked(struct history *history, enum reserve_kind kind, size
         return 0;
     if (reserve->is_bounded &&
         history->op_count + atomic_load(&history->lagging) >= PENDING_OPS_MAX)
+        return -EAGAIN;
+    if (reserve->is_bounded && history->touched &&
+        touched_count(history->touched) >= PENDING_OPS_MAX)
         return -EAGAIN;
     if ((stage_log_wants_compaction(stage) ||
          stage_log_room(stage) <= len + STAGE_LOG_MARGIN / 2) &&
@@ -189,7 +194,7 @@ void history_stamp_with_cookies_locked(struct history *history, struct record *r
 {
     check_held(&history->lock);
     bool names = rec->type == REC_MAKE || rec->type == REC_LINK || rec->type == REC_RENAME ||
-                 rec->type == REC_NASCENT;
+                 rec->type == REC_NASCENT || record_makes_inode(rec);
     history_stamp_locked(history, rec);
     if (names && rec->cookie == 0)
         rec->cookie = rec->seq;
@@ -213,7 +218,7 @@ static int prepare_locked(struct history *history, const struct record *rec, str
         TRY(history_seal_due_locked(history));
     else if (history_gate_locked(history) == -EAGAIN)
         log_debug("a round is near, for which this does not wait");
-    if (rec->type == REC_MAKE || rec->type == REC_NASCENT)
+    if (rec->type == REC_NASCENT || record_makes_inode(rec))
         return 0;
     TRY(ns_inode(history->local->ns, rec->ino, &inode));
     *ret = (struct standing){.nascent = inode.nascent, .lost = inode.nascent && inode.nlink == 0};
@@ -322,8 +327,10 @@ static int commit_locked(struct history *history, struct record *rec)
         stage_open_draft(history->local->stage, rec->ino);
     if (nameless)
         drop_content_of_locked(history, rec->ino, rec->seq, true);
-    if (op)
+    if (op) {
         history_list_op_locked(history, op, 0);
+        history_touch_locked(history, rec);
+    }
     drop_content_locked(history, rec);
     return 0;
 }
@@ -356,6 +363,7 @@ void history_enter_group_locked(struct history *history, const struct record *re
         ns_apply(history->local->ns, &recs[i]);
         int64_t happened = supersede_locked(history, &recs[i]);
         history_list_op_locked(history, ops[i], happened ? happened : history->due_since);
+        history_touch_locked(history, &recs[i]);
     }
     free(encoded);
     free(ops);

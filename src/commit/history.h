@@ -14,6 +14,7 @@
 
 struct history;
 struct change;
+struct touched;
 
 /* An operation that is not durable yet. */
 struct op {
@@ -56,6 +57,8 @@ CAIRN_MUST_CHECK int history_compact(struct history *history);
 /* Other nodes write the prefix: rounds of this length are noted from now on, by a clock that may be
  * wrong by `error`; both ns. Before the first operation. */
 void history_begin_rounds(struct history *history, int64_t length, int64_t error);
+/* What changed here, and is not in the union of all nodes; NULL: no other node writes. */
+struct touched *history_touched(struct history *history);
 /* Is a cut to end at a round whose number ends in `bits` zero bits? Then the next cuts do, where
  * they can. */
 void history_want_round(struct history *history, bool wants, unsigned bits);

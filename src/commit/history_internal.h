@@ -7,6 +7,7 @@
 #include "base/lock.h"
 #include "base/vector.h"
 #include "commit/history.h"
+#include "commit/touched.h"
 
 #define DUE_MAX STAGE_DUE_MAX /* seals that wait at once */
 
@@ -37,6 +38,7 @@ struct history {
     _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
     /* Where other nodes write the prefix (history_rounds.c); else NULL. */
     struct rounds *rounds;
+    struct touched *touched;
     bool is_passing;  /* seals that waited enter, for a round that has begun */
     bool wants_round; /* a cut is to end at a round with so many zero bits */
     unsigned wanted_bits;
@@ -65,6 +67,8 @@ void change_free(struct change *change);
 struct op *history_op_new(const struct record *rec); /* the caller's until it is listed */
 /* `happened`: monotonic ns; 0: now. */
 void history_list_op_locked(struct history *history, struct op *op, int64_t happened);
+/* Where other nodes write the prefix: the operation is listed, and newer than their union. */
+void history_touch_locked(struct history *history, const struct record *rec);
 void history_unlist_op_locked(struct history *history, struct op *op);
 int history_dump_record(const struct record *rec,
                         void *bytes); /* appends it to a struct bytes; 0 */

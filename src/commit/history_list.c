@@ -45,6 +45,13 @@ void history_list_op_locked(struct history *history, struct op *op, int64_t happ
     history->newest = op->seq;
 }
 
+void history_touch_locked(struct history *history, const struct record *rec)
+{
+    check_held(&history->lock);
+    if (history->touched)
+        touched_add(history->touched, rec);
+}
+
 uint64_t history_newest(struct history *history)
 {
     LOCK_SCOPE(&history->lock);

@@ -18,6 +18,12 @@ void history_begin_rounds(struct history *history, int64_t length, int64_t error
     LOCK_SCOPE(&history->lock);
     check(!history->rounds);
     history->rounds = rounds_new(length, error, clock_realtime_ns());
+    history->touched = touched_new();
+}
+
+struct touched *history_touched(struct history *history)
+{
+    return history->touched;
 }
 
 int64_t history_hold_until_locked(struct history *history, int64_t now)

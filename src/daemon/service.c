@@ -94,6 +94,7 @@ static void stop_front(struct service *service)
     if (service->store)
         change_subscribe(service->commit->change, NULL, NULL);
     front_stop(service->front);
+    service_take_end(service);
 }
 
 /* To be called about once in TICK_MS. */
@@ -184,10 +185,12 @@ static int64_t min_ns(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The time for which the kernel may cache, in a mount that follows another writer. */
+/* The time for which the kernel may cache, in a mount where others change what it shows. */
 static int64_t changes_within(const struct mount_options *o)
 {
     bool follows = o->remote.address && o->read_only && o->remote.follow_ns > 0;
+    if (o->remote.nodes)
+        return FOLLOW_TIMEOUT_NS;
     return follows ? min_ns(o->remote.follow_ns, FOLLOW_TIMEOUT_NS) : INT64_MAX;
 }
 
@@ -205,7 +208,7 @@ static void apply_mount_flags(struct service *service)
     fs_update_atime(service->fs, updates_atime);
 }
 
-static int open_front(struct service *service, struct service_error *error)
+static int open_fs(struct service *service, struct service_error *error)
 {
     const struct mount_options *o = service->options;
     static const enum fs_fsync levels[] = {[FSYNC_NVME] = FS_FSYNC_NVME,
@@ -215,6 +218,12 @@ static int open_front(struct service *service, struct service_error *error)
     fs_update_atime(service->fs, !o->noatime && !o->read_only);
     if (adopted_of(service))
         fs_adopt(service->fs);
+    return service_take_start(service, error);
+}
+
+static int open_front(struct service *service, struct service_error *error)
+{
+    const struct mount_options *o = service->options;
     _cleanup_free_ char *extra = kernel_options(o);
     int64_t changes = changes_within(o);
     struct front_options options = {
@@ -271,7 +280,7 @@ int service_start(const struct service_plan *plan, struct service **ret,
                 : 0;
     if (r < 0 || (r = check_stage_dir(service, ret_error)) < 0 ||
         (r = service_metrics_start(service, ret_error)) < 0 ||
-        (r = service_open_store(service, ret_error)) < 0 ||
+        (r = service_open_store(service, ret_error)) < 0 || (r = open_fs(service, ret_error)) < 0 ||
         (r = open_front(service, ret_error)) < 0) {
         service_free(service);
         return r;

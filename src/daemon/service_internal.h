@@ -14,6 +14,7 @@
 #include "fs/fs.h"
 #include "fuse/front.h"
 #include "store/store.h"
+#include "take/take.h"
 
 /* The time for which limits stay lifted for a waiter that was not heard of again. */
 #define URGENT_LEASE_NS (3ll * 1000000000)
@@ -51,6 +52,8 @@ struct service {
     struct store *store;
     struct commit *commit; /* the store's */
     struct fs *fs;
+    struct take *take; /* NULL: this mount is none of several nodes */
+    _Atomic bool take_ends;
     struct front *_Atomic front; /* NULL: not there yet. Threads of the store look at it. */
     int stop_fd;
     int64_t started;
@@ -85,6 +88,7 @@ struct snapshot {
     struct remote_status remote;
     struct store_unpublished unpublished; /* with OF_FENCED */
     struct front_status front;
+    struct take_status take;
     struct stage_usage stage;
     uint64_t pid, uptime_s, resident_bytes, errors_total, errors_forgotten;
     uint64_t stage_is_removed, successor_ready; /* 0 or 1 */
@@ -113,12 +117,21 @@ SERVICE_VERBS(DECLARE_HANDLER)
 void service_report_ending(struct service *service, uint64_t bytes_left, bool remote,
                            int64_t *reported_at);
 
+/* service_take.c: with -o nodes, the mount shows what other nodes write, too. */
+CAIRN_MUST_CHECK int service_take_start(struct service *service, struct service_error *error);
+void service_take_end(struct service *service);
+/* What it takes of memory is part of the store's. */
+void service_take_look(struct service *service, struct snapshot *s);
+
 /* service_remote.c */
 void remote_side_init(struct service *service);
 /* Fills the store's options of its remote, and opens its tier; does nothing where there is
  * none. */
 CAIRN_MUST_CHECK int remote_side_open(struct service *service, struct remote_options *ret,
                                       struct service_error *ret_error);
+/* The same, to read what others write there. */
+CAIRN_MUST_CHECK int remote_side_open_to_read(struct service *service, struct remote_options *ret,
+                                              struct service_error *ret_error);
 /* To be called about once in TICK_MS. */
 void remote_side_tick(struct service *service);
 /* NVMe has everything: waits for the remote if that was asked for. */

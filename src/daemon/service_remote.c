@@ -96,7 +96,7 @@ static bool published_there(const struct service *service, const char *remote)
 }
 
 static int open_tier(const struct service *service, const struct remote_address *address,
-                     struct tier **ret, struct service_error *error)
+                     bool read_only, struct tier **ret, struct service_error *error)
 {
     struct opening opening = {
         .service = service, .address = address, .error = error, .began = clock_monotonic_ns()};
@@ -105,8 +105,7 @@ static int open_tier(const struct service *service, const struct remote_address 
     waiter.later = service_is_adopting(service);
     waiter.must_exist =
         !service->options->remote.takeover && published_there(service, address->text);
-    int r = remote_tier_open(address, service->options, service->options->read_only, &waiter, ret,
-                             &text);
+    int r = remote_tier_open(address, service->options, read_only, &waiter, ret, &text);
     bool is_not_there = r == -ENOENT && address->kind == REMOTE_KIND_DIR && waiter.must_exist;
     if (r < 0 && text)
         r = service_fail(error, r == -EINVAL ? MOUNT_USAGE : MOUNT_FAILED, r, "%s%s", text,
@@ -173,7 +172,31 @@ int remote_side_open(struct service *service, struct remote_options *ret,
                                    .progress = service->plan.progress,
                                    .cancelled = service->plan.cancelled,
                                    .progress_arg = service->plan.progress_arg};
-    r = open_tier(service, &address, &ret->tier, ret_error);
+    r = open_tier(service, &address, o->read_only, &ret->tier, ret_error);
+    remote_address_done(&address);
+    return r;
+}
+
+int remote_side_open_to_read(struct service *service, struct remote_options *ret,
+                             struct service_error *ret_error)
+{
+    const struct mount_options *o = service->options;
+    struct remote_address address;
+    char *text = NULL;
+    int r = remote_address_parse(o->remote.address, &address, &text);
+    if (r < 0) {
+        *ret_error = (struct service_error){MOUNT_USAGE, text};
+        return r;
+    }
+    *ret = (struct remote_options){.name = service->remote.name,
+                                   .holder = service->remote.holder,
+                                   .upload_threads = 1,
+                                   .fetch_threads = (unsigned)o->remote.fetch_threads,
+                                   .lease_ns = o->remote.lease_ns,
+                                   .gc_grace_ns = o->remote.gc_grace_ns,
+                                   .rollback_keep_ns = o->remote.rollback_keep_ns,
+                                   .read_only = true};
+    r = open_tier(service, &address, true, &ret->tier, ret_error);
     remote_address_done(&address);
     return r;
 }

@@ -193,6 +193,7 @@ static void add_remote(const struct service *service, cJSON *status, struct snap
         add_text(status, "remote.nodes", "merger", s->remote.nodes.merger);
         add_text(status, "remote.nodes", "waits_for", s->remote.nodes.waits_for);
         add_text(status, "remote.nodes", "trouble", s->remote.nodes.trouble);
+        add_text(status, "remote.nodes", "not_shown", s->take.trouble);
     }
     s->remote_reduced_bytes = add_encodings(status, "remote.reduction", &s->remote.encoded);
 }
@@ -220,6 +221,7 @@ static void take_snapshot(struct service *service, struct snapshot *s)
     *s = (struct snapshot){.has = OF_MOUNT, .pid = (uint64_t)getpid()};
     store_status(service->store, &s->store);
     remote_side_look(service, s);
+    service_take_look(service, s);
     if (service->front)
         front_status(service->front, &s->front);
     s->stage = stage_usage(store_stage(service->store));

@@ -334,6 +334,7 @@ static bool names_ok(const struct record *rec)
 {
     switch (rec->type) {
     case REC_SEAL:
+    case REC_VERSION:
         return !(rec->flags & RECORD_BIRTH) || entry_name_ok(rec->name, rec->name_len);
     case REC_NASCENT: /* without a name at first, if it was made so */
         return rec->flags & RECORD_ORPHAN

@@ -79,9 +79,6 @@ enum record_flags {
     /* Of a node's journal: taken from the union of what several nodes wrote, so it is told to
      * nobody. VERSION stands there for a file of another node, whose content this store lacks. */
     RECORD_TAKEN = 1 << 7,
-    /* In a feed: the inode that loses a name, or ends, is another node's (UNLINK, REAP: ino;
-     * RENAME: ino2), which keeps it until it takes that from the union */
-    RECORD_OTHERS = 1 << 8,
 };
 
 enum attr_mask {
@@ -167,6 +164,12 @@ struct extent record_extent(const struct record *rec, uint32_t i);
 
 /* Applies a SETATTR to the attributes of its inode, for the overlay and the view alike. */
 void record_set_attrs(const struct record *rec, struct attrs *attrs);
+
+/* Does an inode come to be by it, with its first name? */
+static inline bool record_makes_inode(const struct record *rec)
+{
+    return rec->type == REC_MAKE || (rec->type == REC_VERSION && rec->flags & RECORD_BIRTH);
+}
 
 /* For messages: "SEAL", "RENAME"... */
 const char *record_type_name(uint16_t type);

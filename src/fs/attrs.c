@@ -143,6 +143,8 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
     struct commit_now now;
     if (S_ISDIR(inode->attrs.mode))
         return -EISDIR;
+    if (inode->is_elsewhere)
+        return -EREMOTE;
     if (size > FILE_SIZE_MAX)
         return -EFBIG;
     TRY(kill_privileges(fs, inode, caller));

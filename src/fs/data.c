@@ -42,9 +42,26 @@ static void note_access(const struct commit_now *now, void *fs)
     access_note(fs, now);
 }
 
+/* A file of another node that is not in the union any more may be open here still. */
+static void read_elsewhere(struct fs *fs, const struct store_read_request *request)
+{
+    struct store *others = atomic_load(&fs->others);
+    if (others) {
+        store_start_read(others, request);
+        return;
+    }
+    cause_note("it is another node's, and the remote could not be read since the mount began");
+    request->reply(&(struct store_answer){.error = -EIO}, request->arg);
+}
+
 void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime)
 {
     struct store_read_request looking = *request;
+    struct ns_inode inode;
+    if (ns_inode(fs->ns, request->ino, &inode) == 0 && inode.is_elsewhere) {
+        read_elsewhere(fs, request);
+        return;
+    }
     if (!leaves_atime && atomic_load(&fs->updates_atime)) {
         looking.looked = note_access;
         looking.looked_arg = fs;
@@ -174,6 +191,8 @@ int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
     uint64_t size = now.size;
     if (offset >= size)
         return -ENXIO;
+    if (now.inode.is_elsewhere) /* all of it is data */
+        return (int64_t)(whence == SEEK_DATA ? offset : size);
     struct seeking seek = {.want_data = whence == SEEK_DATA};
     struct stage_part parts[64];
     while (offset < size && !seek.found && r == 0) {
@@ -360,6 +379,8 @@ static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *le
 {
     struct commit_now now;
     int r = commit_look(fs->commit, ino, &now);
+    if (r == 0 && now.inode.is_elsewhere)
+        return -EXDEV; /* the kernel reads and writes it instead */
     if (r == 0)
         *length = offset >= now.size ? 0 : (size_t)min_u64(*length, now.size - offset);
     return r;

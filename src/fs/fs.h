@@ -125,7 +125,7 @@ enum fs_set {
 /* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as
  * chown and truncate do; that alone, if `set` is 0: a chown to no owner, by root or the owner, or a
  * change of content that the kernel tells of before the call comes that makes it, which then does
- * this for others. */
+ * this for others. -EREMOTE as fs_open(). */
 CAIRN_MUST_CHECK int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
                                 const struct fs_caller *caller, struct stat *ret);
 CAIRN_MUST_CHECK int fs_statfs(struct fs *fs, struct statvfs *ret);
@@ -176,12 +176,14 @@ void fs_lanes(struct fs *fs, void (*fn)(const struct fs_lane *lane, void *arg), 
 /* Says how the kernel should treat an open file. */
 struct fs_opened {
     uint64_t handle;
-    bool has_draft; /* it is being changed: its pages must not be cached */
-    bool atime_due; /* the next read moves atime: it must come here, not end in the page cache */
-    bool seals;     /* closing it seals the file: fs_flush() must be called */
+    bool has_draft;    /* it is being changed: its pages must not be cached */
+    bool atime_due;    /* the next read moves atime: it must come here, not end in the page cache */
+    bool seals;        /* closing it seals the file: fs_flush() must be called */
+    bool is_elsewhere; /* another node's file, which may change without a call */
 };
 
-/* A file, or a directory to be listed. O_TRUNC means nothing here: it comes as fs_setattr(). */
+/* A file, or a directory to be listed. O_TRUNC means nothing here: it comes as fs_setattr().
+ * -EREMOTE: another node's file is to be changed: first fs_bring_here(). */
 CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret);
 /* A handle that a daemon that died took, and did not tell of. -ENOENT: its inode is gone. */
 CAIRN_MUST_CHECK int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret);

@@ -63,10 +63,26 @@ struct fs {
         struct accessed *accessed; /* whose atime is newer than history knows */
     } access;
     struct lanes lanes;
+    /* Calls that change names read it; taking what other nodes wrote (taken.h) excludes them. */
+    pthread_rwlock_t gate;
+    struct store *_Atomic others; /* has the content of other nodes' files; NULL: nothing has */
 };
 
 /* How many loads of libcairn have the file open. */
 uint64_t fs_loads(struct fs *fs, uint64_t ino);
+/* For as long as the block lasts, what was looked up stays so, but for other calls. */
+static inline pthread_rwlock_t *names_enter(struct fs *fs)
+{
+    check(pthread_rwlock_rdlock(&fs->gate) == 0);
+    return &fs->gate;
+}
+static inline void names_leave(pthread_rwlock_t **gate)
+{
+    check(pthread_rwlock_unlock(*gate) == 0);
+}
+#define NAMES_SCOPE(fs)                                                                            \
+    __attribute__((cleanup(names_leave), unused)) pthread_rwlock_t *names_scope = names_enter(fs)
+
 /* Notes that an inode has lost its last name, or was made without one. With fs->locked.lock. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino);
 /* NULL: it has a name. */

@@ -93,6 +93,7 @@ static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode,
  * number, if it is given. */
 static int make_named_inode(struct fs *fs, struct record *rec, const struct fs_new_inode *new)
 {
+    NAMES_SCOPE(fs);
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir;
     TRY(hold_directory(&held, new->parent, new->name, &dir));
@@ -188,6 +189,7 @@ int fs_create(struct fs *fs, const struct fs_new_inode *new, int flags, struct s
     ret->has_draft = true;
     ret->atime_due = false;
     ret->seals = close_seals(flags);
+    ret->is_elsewhere = false;
     return fs_getattr(fs, rec.ino, ret_stat);
 }
 
@@ -212,6 +214,7 @@ static int link_nameless(struct fs *fs, uint64_t ino, uint64_t parent, const cha
 
 int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, struct stat *ret)
 {
+    NAMES_SCOPE(fs);
     _cleanup_held_ struct held held = {.fs = fs};
     struct ns_inode dir, inode;
     TRY(hold_directory(&held, parent, name, &dir));
@@ -253,6 +256,7 @@ static int commit_losing(struct fs *fs, struct record *rec, struct record *also,
 static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool directory,
                        uint64_t *ret_ino)
 {
+    NAMES_SCOPE(fs);
     _cleanup_held_ struct held held = {.fs = fs};
     struct view_entry entry;
     struct ns_inode dir, inode;
@@ -405,6 +409,7 @@ int fs_rename(struct fs *fs, const struct fs_rename *names, const struct fs_call
 {
     if (names->flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
         return -EINVAL;
+    NAMES_SCOPE(fs);
     struct renaming rn = {.fs = fs, .held = {.fs = fs}, .names = names, .caller = caller};
     int r = rename_find(&rn);
     if (r == 0)

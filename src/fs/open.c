@@ -7,6 +7,16 @@
 #include "base/log.h"
 #include "fs/internal.h"
 
+/* Who takes comes first: else calls that follow each other would keep it out. */
+static void gate_init(pthread_rwlock_t *gate)
+{
+    pthread_rwlockattr_t attr;
+    check(pthread_rwlockattr_init(&attr) == 0);
+    check(pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP) == 0);
+    check(pthread_rwlock_init(gate, &attr) == 0);
+    (void)pthread_rwlockattr_destroy(&attr);
+}
+
 struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
 {
     struct fs *fs = xcalloc(1, sizeof *fs);
@@ -18,6 +28,7 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
     mutex_init(&fs->locked.lock, LOCK_FS);
     mutex_init(&fs->access.lock, LOCK_LEAF);
     lanes_init(&fs->lanes);
+    gate_init(&fs->gate);
     store_map_zeros();
     return fs;
 }
@@ -29,6 +40,7 @@ void fs_free(struct fs *fs)
     HASH_FREE_ALL(fs->locked.live);
     HASH_FREE_ALL(fs->access.accessed);
     lanes_done(&fs->lanes);
+    (void)pthread_rwlock_destroy(&fs->gate);
     mutex_done(&fs->locked.lock);
     mutex_done(&fs->access.lock);
     free(fs);
@@ -221,6 +233,7 @@ static void describe_opened(struct fs *fs, const struct ns_inode *inode, int fla
     ret->has_draft = state.has_draft || inode->nascent;
     ret->atime_due = access_due(fs, inode->ino, clock_realtime_ns());
     ret->seals = close_seals(flags);
+    ret->is_elsewhere = inode->is_elsewhere;
 }
 
 int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
@@ -232,6 +245,10 @@ int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
     if (r < 0) {
         open_undo(fs, ino, ret->handle);
         return r;
+    }
+    if (inode.is_elsewhere && opens_to_write((uint32_t)flags)) {
+        (void)fs_release(fs, ret->handle, false);
+        return -EREMOTE;
     }
     describe_opened(fs, &inode, flags, ret);
     return 0;

@@ -151,7 +151,8 @@ int front_failed_now(struct front *front, int r)
     const struct wire_in_header *header = current.header;
     const struct call *call = call_of(header->opcode);
     int error = client_errno(r);
-    if (!is_failure(error))
+    /* Without a cause it is none: the kernel looks the name up again, and repeats the call. */
+    if (!is_failure(error) || (error == ESTALE && !*cause_text()))
         return error;
     const char *body = (const char *)header + WIRE_IN_HEADER_LEN;
     bool has_name =

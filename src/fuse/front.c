@@ -130,6 +130,17 @@ void front_changed(struct front *front, const uint64_t *inos, size_t count, bool
         atomic_store(&front->changed_at, clock_monotonic_ns());
 }
 
+bool front_knows(struct front *front, uint64_t ino)
+{
+    return fuse_lowlevel_notify_inval_inode(front->se, ino, -1, 0) != -ENOENT;
+}
+
+void front_forget_name(struct front *front, uint64_t dir, const char *name)
+{
+    if (!atomic_load(&front->stopping))
+        (void)fuse_lowlevel_notify_inval_entry(front->se, dir, name, strlen(name));
+}
+
 void front_passport(struct front *front, struct front_passport *ret, int *ret_fd)
 {
     *ret = atomic_load(&front->has_passport) ? front->passport : (struct front_passport){0};

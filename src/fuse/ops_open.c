@@ -5,6 +5,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "fs/taken.h"
 #include "fuse/internal.h"
 #include "fuse/ops.h"
 
@@ -38,8 +39,8 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened,
     bool direct_possible = access == O_WRONLY || atomic_load(&front->mmap_shared);
     fi->fh = opened->handle;
     fi->direct_io = direct_possible && (access != O_RDONLY || opened->has_draft);
-    /* The dead daemon may not have told of all that it took over from another writer. */
-    bool may_be_old = front->adoption.is_adopted && fs_follows(front->fs);
+    /* The dead daemon may not have told of all that it took over from other writers. */
+    bool may_be_old = front->adoption.is_adopted && (fs_follows(front->fs) || opened->is_elsewhere);
     fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due &&
                      !changed_lately(front) && !may_be_old;
     /* With O_DIRECT alone the kernel waits for its reads without listening to signals. */
@@ -61,6 +62,8 @@ void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         return;
     }
     int r = front_open_again(front, &opened) ? 0 : fs_open(front->fs, ino, fi->flags, &opened);
+    if (r == -EREMOTE)
+        r = fs_bring_here(front->fs, ino);
     if (r == -ENOENT) {
         (void)fuse_reply_err(req, ESTALE); /* the same */
         return;

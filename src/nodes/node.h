@@ -15,6 +15,8 @@
 #define NODE_CLOCK_ERROR_NS (50ll * 1000000)
 #define NODE_FEED_EVERY_NS (10ll * 1000000000) /* also where nothing happened */
 
+#define NODE_OP_BYTES 400u /* of an operation that the union does not have: to be told, and touched */
+
 struct merger_status;
 struct node;
 struct view_cut;
@@ -45,6 +47,8 @@ CAIRN_MUST_CHECK int node_check_superblock(const struct node *node, char **ret_t
 CAIRN_MUST_CHECK int node_next_epoch(struct node *node, uint64_t last, uint64_t *ret_epoch,
                                      char **ret_text);
 
+/* Is it reserved for this node? Any thread. */
+bool node_has_epoch(struct node *node, uint64_t epoch);
 /* More numbers, before the next daemons need them: these may begin while the remote is away. The
  * uploader's thread. */
 void node_reserve_ahead(struct node *node);
@@ -72,8 +76,8 @@ void node_let_leave(struct node *node);
 /* At the end of such a mount, when nothing changes any more: if all that the store has is told, it
  * leaves. */
 void node_leave(struct node *node, const struct head *head);
-/* Most memory that it takes, its merger included, but for operations of its own that wait to be
- * told: of each some 100 bytes. NULL: none. */
+/* Most memory that it takes, its merger included, but for operations of its own that the union does
+ * not have: NODE_OP_BYTES of each. NULL: none. */
 uint64_t node_memory(const struct node *node);
 /* What keeps this node from telling the others what it does; "" if nothing. Any thread. */
 void node_trouble(struct node *node, char *buf, size_t size);

@@ -64,8 +64,6 @@ struct node {
 
 /* A wait in the common prefix ended early: the store stops. */
 bool node_pause(void *node, int64_t ms);
-/* Is it reserved for this node? */
-bool node_has_epoch(struct node *node, uint64_t epoch);
 /* -ENOENT: there is none. */
 CAIRN_MUST_CHECK int node_file_read(struct node *node);
 CAIRN_MUST_CHECK int node_file_write(const struct node *node);

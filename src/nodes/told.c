@@ -41,16 +41,11 @@ static bool numbers_are_possible(const struct feed *feed)
            ID_EPOCH(feed->max_id) < EPOCH_LAST && feed->generation == 0;
 }
 
-static bool is_birth(const struct record *rec)
-{
-    return rec->type == REC_MAKE || (rec->type == REC_VERSION && rec->flags & RECORD_BIRTH);
-}
-
 static bool record_is_possible(const struct feed *feed, const struct record *rec)
 {
     if (rec->time < 0)
         return false;
-    return !is_birth(rec) || (rec->ino > 0 && rec->ino <= feed->max_ino);
+    return !record_makes_inode(rec) || (rec->ino > 0 && rec->ino <= feed->max_ino);
 }
 
 static bool is_possible(const struct prefix *prefix, const struct feed *feed, uint64_t round,

@@ -32,12 +32,15 @@ static struct entry *set_name_locked(struct ns *ns, struct node *dir, const stru
     return entry_set_locked(ns, dir, rec->name, rec->name_len, &state, seq);
 }
 
+/* What another node made may be taken again after it was gone: its name changed meanwhile. */
 static struct node *make_node_locked(struct ns *ns, const struct record *rec, bool nascent)
 {
     check_held(&ns->locked.lock);
     struct node *node = node_find_locked(ns, rec->ino);
-    check(!node);
-    node = node_new_locked(ns, rec->ino);
+    check(!node || (node->gone && rec->flags & RECORD_TAKEN));
+    if (!node)
+        node = node_new_locked(ns, rec->ino);
+    node->gone = node->inode.orphan = node->inode.is_elsewhere = false;
     node->inode.attrs = rec->attrs;
     node->inode.parent = rec->parent;
     node->inode.nascent = nascent;
@@ -112,6 +115,29 @@ static void apply_seal_locked(struct ns *ns, const struct record *rec)
     node->inode.attrs.rdev = rdev;
     node->inode.attrs.btime = btime;
     node->inode.version = rec->version;
+    node_touch_locked(ns, node, rec->seq);
+}
+
+/* A file of another node, which this store has no content of. */
+static void apply_version_locked(struct ns *ns, const struct record *rec)
+{
+    check_held(&ns->locked.lock);
+    struct node *node, *dir;
+    if (rec->flags & RECORD_BIRTH) {
+        dir = held_node_locked(ns, rec->parent);
+        node = make_node_locked(ns, rec, false);
+        (void)set_name_locked(ns, dir, rec, rec->attrs.mode, rec->seq);
+        note_birth_locked(dir, rec->attrs.btime, rec->time);
+        node_touch_locked(ns, dir, rec->seq);
+    } else {
+        node = held_node_locked(ns, rec->ino);
+    }
+    const int64_t btime = node->inode.attrs.btime;
+    node->inode.attrs = rec->attrs;
+    node->inode.attrs.btime = btime;
+    node->inode.version = rec->version;
+    node->inode.blocks_bytes = rec->length;
+    node->inode.is_elsewhere = true;
     node_touch_locked(ns, node, rec->seq);
 }
 
@@ -274,11 +300,12 @@ static void apply_reap_locked(struct ns *ns, const struct record *rec)
 void ns_apply(struct ns *ns, const struct record *rec)
 {
     static void (*const apply[])(struct ns *, const struct record *) = {
-        [REC_SEAL] = apply_seal_locked,      [REC_MAKE] = apply_make_locked,
-        [REC_LINK] = apply_link_locked,      [REC_UNLINK] = apply_unlink_locked,
-        [REC_RENAME] = apply_rename_locked,  [REC_SETATTR] = apply_setattr_locked,
-        [REC_SETXATTR] = apply_xattr_locked, [REC_REMOVEXATTR] = apply_xattr_locked,
-        [REC_REAP] = apply_reap_locked,      [REC_NASCENT] = apply_nascent_locked,
+        [REC_SEAL] = apply_seal_locked,       [REC_MAKE] = apply_make_locked,
+        [REC_LINK] = apply_link_locked,       [REC_UNLINK] = apply_unlink_locked,
+        [REC_RENAME] = apply_rename_locked,   [REC_SETATTR] = apply_setattr_locked,
+        [REC_SETXATTR] = apply_xattr_locked,  [REC_REMOVEXATTR] = apply_xattr_locked,
+        [REC_REAP] = apply_reap_locked,       [REC_NASCENT] = apply_nascent_locked,
+        [REC_VERSION] = apply_version_locked,
     };
     check(rec->type < ARRAY_LEN(apply) && apply[rec->type]);
     LOCK_SCOPE(&ns->locked.lock);

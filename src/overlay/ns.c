@@ -277,7 +277,8 @@ static struct ns_inode ns_inode_of_view(const struct view_inode *v)
                              .parent = v->parent,
                              .blocks_bytes = v->blocks_bytes,
                              .may_have_xattrs = v->xattrs > 0,
-                             .orphan = v->nlink == 0};
+                             .orphan = v->nlink == 0,
+                             .is_elsewhere = v->is_elsewhere};
 }
 
 void ns_set_following(struct ns *ns, bool has_nodes)

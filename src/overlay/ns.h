@@ -39,7 +39,8 @@ struct ns_inode {
     uint64_t dirty_seq;    /* last operation on it that the view lacks; 0: none */
     bool may_have_xattrs;
     bool nascent;
-    bool orphan; /* no name left, still known or open */
+    bool orphan;       /* no name left, still known or open */
+    bool is_elsewhere; /* another node's file: its content is not in this store */
 };
 
 /* Reads an inode; -ENOENT. May read the view. */

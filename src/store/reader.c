@@ -214,6 +214,10 @@ int reader_plan(struct store *store, uint64_t ino, int (*fn)(struct reader_group
                 const struct reader_calls *calls)
 {
     _cleanup_(plan_done) struct plan plan = {.store = store, .fn = fn, .calls = calls};
+    struct view_inode inode;
+    TRY(view_inode(store->local.view, ino, &inode));
+    if (inode.is_elsewhere)
+        return -EREMOTE;
     TRY(view_extents(store->local.view, ino, 0, INT64_MAX, plan_extent, &plan));
     return give_group(&plan);
 }

@@ -391,6 +391,11 @@ uint64_t store_new_ino(struct store *store)
     return ((uint64_t)store->local.sb.writer << 48) | atomic_fetch_add(&store->own->next_ino, 1);
 }
 
+bool store_owns_inode(struct store *store, uint64_t ino)
+{
+    return !store->node || node_has_epoch(store->node, ID_EPOCH(ino));
+}
+
 /* --- status ----------------------------------------------------------------------------------- */
 
 static void status_behind(struct store *store, struct store_status *ret)
@@ -416,7 +421,8 @@ static void status_memory(struct store *store, struct store_status *ret)
 {
     struct stage_usage usage = stage_usage(store->local.stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
-    uint64_t tables = usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * 400;
+    uint64_t tables =
+        usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * (400 + (store->node ? NODE_OP_BYTES : 0));
     uint64_t buffers = fetch_memory(store) + remote_memory(store->remote) + encoding_memory(store) +
                        node_memory(store->node) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;

@@ -51,6 +51,8 @@ struct commit *store_commit(struct store *store);
 struct ns *store_ns(struct store *store);
 struct stage *store_stage(struct store *store);
 uint64_t store_new_ino(struct store *store);
+/* Where several nodes write the remote: did this one make the inode? Any thread. */
+bool store_owns_inode(struct store *store, uint64_t ino);
 
 /* Makes the copy of a store, which the caller has locked and which is not mounted, a store of its
  * own: it gets a new random id, and packs that it wrote under the old one stay its own. History and

@@ -186,8 +186,10 @@ static int check_inode(struct checker *c, const struct view_row *inode)
     check_counted(c, "inode", ino, "being an orphan", tally_take(c, ORPHANS, ino),
                   row->pub.nlink == 0);
     check_counted(c, "inode", ino, "number of entries", row->entries, tally_take(c, ENTRIES, ino));
-    check_counted(c, "inode", ino, "number of pages", row->pages, tally_take(c, PAGES, ino));
-    check_counted(c, "inode", ino, "size of its content", row->pub.blocks_bytes,
+    bool is_elsewhere = inode_row_is_elsewhere(row);
+    check_counted(c, "inode", ino, "number of pages", is_elsewhere ? 0 : row->pages,
+                  tally_take(c, PAGES, ino));
+    check_counted(c, "inode", ino, "size of its content", is_elsewhere ? 0 : row->pub.blocks_bytes,
                   tally_take(c, BLOCKS, ino));
     check_counted(c, "inode", ino, "number of xattrs", row->pub.xattrs, tally_take(c, XATTRS, ino));
     check_counted(c, "inode", ino, "number of link targets", tally_take(c, LINKS, ino),

@@ -398,5 +398,7 @@ int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, ui
 int content_clear(struct txn *txn, struct inode_row *row)
 {
     struct piece_list none = {0};
-    return row->pages ? content_replace(txn, row, row->pub.version, 0, 0, &none) : 0;
+    return row->pages && !inode_row_is_elsewhere(row)
+               ? content_replace(txn, row, row->pub.version, 0, 0, &none)
+               : 0;
 }

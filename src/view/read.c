@@ -233,7 +233,7 @@ int snap_content(const struct snap *snap, const struct inode_row *row, uint64_t 
                  uint64_t length, int (*fn)(const struct view_extent *part, void *arg), void *arg)
 {
     uint64_t ino = row->pub.ino, size = row->pub.attrs.size;
-    if (!S_ISREG(row->pub.attrs.mode) || offset >= size)
+    if (!S_ISREG(row->pub.attrs.mode) || offset >= size || inode_row_is_elsewhere(row))
         return 0;
     struct extents_walk walk = {.view = snap->view,
                                 .snap = snap,
@@ -260,6 +260,8 @@ int view_content(struct view *view, const struct view_range *range, uint64_t *re
     struct inode_row row;
     TRY(db_get_inode(view, &snap, range->ino, &row));
     *ret_version = row.pub.version;
+    if (inode_row_is_elsewhere(&row))
+        return -EREMOTE;
     return snap_content(&snap, &row, range->offset, range->length, fn, arg);
 }
 
@@ -268,7 +270,8 @@ int view_extents(struct view *view, uint64_t ino, uint64_t offset, uint64_t leng
 {
     const struct view_range range = {ino, offset, length};
     uint64_t version;
-    return view_content(view, &range, &version, fn, arg);
+    int r = view_content(view, &range, &version, fn, arg);
+    return r == -EREMOTE ? 0 : r;
 }
 
 int view_chunk_users(struct view *view, const struct chunk_name *name,

@@ -116,6 +116,7 @@ int inode_decode(uint64_t ino, const void *p, size_t len, struct inode_row *row)
     uint64_t nlink = read_u64(&c);
     row->pub.nlink = (uint32_t)nlink;
     INODE_COUNTS(GET);
+    row->pub.is_elsewhere = inode_row_is_elsewhere(row);
     if (nlink > UINT32_MAX || row->pub.attrs.size > VIEW_OFFSET_MAX)
         return -EUCLEAN;
     return value_end(&c);

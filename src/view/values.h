@@ -20,6 +20,13 @@ struct inode_row {
     uint64_t pages;   /* page keys: removal and search stop before other inodes' keys */
     uint64_t entries; /* names in a directory */
 };
+/* `pages` of a file of another node, as this node took it from their union: its content is not in
+ * this view. */
+#define PAGES_ELSEWHERE VIEW_COUNT_ELSEWHERE
+static inline bool inode_row_is_elsewhere(const struct inode_row *row)
+{
+    return row->pages == PAGES_ELSEWHERE;
+}
 
 /* KEY_CHUNK: on NVMe a chunk is live, so its pack stays, while extents name it or entries of other
  * chunks there refer to it. These hold it whether they are live or not: as long as a dependent has

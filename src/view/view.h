@@ -85,7 +85,10 @@ struct view_inode {
                         known which do */
     uint64_t blocks_bytes; /* file bytes that are not holes */
     uint64_t xattrs;       /* how many it has */
+    bool is_elsewhere;     /* another node's file, whose content this view lacks */
 };
+/* `count` of a VERSION for such a file. */
+#define VIEW_COUNT_ELSEWHERE UINT32_MAX
 CAIRN_MUST_CHECK int view_inode(struct view *view, uint64_t ino, struct view_inode *ret_inode);
 
 /* The regular file with a name whose inode number is the least that is not below `from`. -ENOENT.
@@ -145,10 +148,11 @@ struct view_extent {
 };
 
 /* The content of [offset, offset + length) in order, without gaps, of the newest version. Nothing
- * is given past the end of the file. A chunk's parts that follow each other are given as one. */
+ * is given past the end of the file, and nothing of one whose content is elsewhere. A chunk's parts
+ * that follow each other are given as one. */
 CAIRN_MUST_CHECK int view_extents(struct view *view, uint64_t ino, uint64_t offset, uint64_t length,
                                   int (*fn)(const struct view_extent *part, void *arg), void *arg);
-/* The same; *ret_version: which version that is. */
+/* The same; *ret_version: which version that is. -EREMOTE: its content is elsewhere. */
 struct view_range {
     uint64_t ino, offset, length;
 };

@@ -38,6 +38,7 @@ ALLOWED = {
     "commit/room.c": (1, "the disk: others fill it, too"),
     "daemon/control.c": (3, "a client's socket, with a limit; silent clients are dropped; a daemon with a full backlog"),
     "daemon/holder.c": (2, "what made daemons die passes; a daemon on trial has a limit"),
+    "take/take.c": (1, "heads of the remote come by the clock, and changes wait for a round"),
     "daemon/service.c": (2, "rates, leases and the holder's link are looked at by the clock"),
     "daemon/service_remote.c": (1, "the end is reported once a second"),
     "daemon/store_directory.c": (1, "another process holds the store's lock"),

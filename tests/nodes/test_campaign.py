@@ -69,8 +69,10 @@ class Node:
                 answer = self.trainers[which].do(*command)
             assert "wrong" not in answer, f"node {self.number}: {answer['wrong']}"
             number = answer.get("errno")
-            if not number or (failed and command[0] in ("remove", "rmdir") and number == errno.ENOENT):
+            if not number or (failed and command[0] == "remove" and number == errno.ENOENT):
                 return
+            if command[0] == "rmdir" and number in (errno.ENOENT, errno.ENOTEMPTY):
+                return  # another node removed it, or has not removed its shard yet
             assert number in RETRIED, f"node {self.number}: {command}: {os.strerror(number)}"
             self.errors[number] = self.errors.get(number, 0) + 1
             failed = True
@@ -366,13 +368,10 @@ def check_heads(job, mount, remote, directory, most):
 
 
 def check_end(job, remote, directory):
-    """All nodes are unmounted; `trees` were theirs."""
-    mount = job.nodes[0].mount
-    union = {}
+    """All nodes are unmounted; all showed the same."""
+    mount, union = job.nodes[0].mount, job.nodes[0].last_tree
     for node in job.nodes:
-        for path, what in node.last_tree.items():
-            assert what is None or path not in union, path
-            union[path] = what
+        assert node.last_tree == union, f"node {node.number}"
     assert {path: size for path, (size, _) in files_of(union).items()} == job.causes.newest(), "each node has what it did"
     target = os.path.join(directory, "copied")
     mount.verb("cp", "-r", remote.url + ":/", target)
@@ -402,7 +401,15 @@ def end_nodes(job):
     for node in job.nodes:
         node.trainers[2].do("release")
         node.mount.wait(level="remote")
-        node.last_tree = node.tree()
+
+    def agree():
+        with contextlib.suppress(OSError):  # another node removes what is looked at
+            for node in job.nodes:
+                node.last_tree = node.tree()
+            return all(node.last_tree == job.nodes[0].last_tree for node in job.nodes)
+
+    with contextlib.suppress(TimeoutError):  # check_end() says how they differ
+        rig.poll(agree, 60 / rig.PATIENCE)
     for node in job.nodes:
         node.mount.umount()
 

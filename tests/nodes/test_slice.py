@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example of docs/several-nodes.md, as it stands there: two ranks of torch.distributed.checkpoint, each on a mount of its own. At
-every union head a step's marker implies the shards of both ranks, and a mount with -o ro loads the newest step."""
+every union head a step's marker implies the shards of both ranks, and each mount loads the newest step; then rank 0 removes an old one."""
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -86,9 +87,11 @@ def test_dcp_with_two_ranks_on_two_mounts(on_remote, remote, directory):
         return f"step{STEPS}" in seen
 
     rig.poll(complete, 60, "the last step")
-    load = [sys.executable, "-c", program("nodes load"), reader.mnt, str(RANKS)]
-    loaded = subprocess.run(load, capture_output=True, text=True, timeout=300)
-    assert loaded.stdout == f"step{STEPS} [{STEPS}.0, {STEPS}.0]\n", loaded
+    rig.poll(lambda: all(len(os.listdir(os.path.join(node.mnt, f"step{STEPS}"))) == RANKS + 1 for node in nodes), 60, "both nodes")
+    for mount in (reader, *nodes):
+        load = [sys.executable, "-c", program("nodes load"), mount.mnt, str(RANKS)]
+        loaded = subprocess.run(load, capture_output=True, text=True, timeout=300)
+        assert loaded.stdout == f"step{STEPS} [{STEPS}.0, {STEPS}.0]\n", loaded
     heads = sorted(remote.heads())
     assert heads == list(range(1, len(heads) + 1)), "all are there still"
     for number in heads:
@@ -102,3 +105,6 @@ def test_dcp_with_two_ranks_on_two_mounts(on_remote, remote, directory):
     for rank in range(RANKS):
         name = f"__{rank}_0.distcp"
         assert rig.read_file(os.path.join(copied, name)) == rig.read_file(os.path.join(nodes[rank].mnt, f"step{STEPS}", name))
+    shutil.rmtree(os.path.join(nodes[0].mnt, "step1"))
+    for mount in (reader, *nodes):
+        rig.poll(lambda mount=mount: "step1" not in os.listdir(mount.mnt), 60, "the end of an old step")

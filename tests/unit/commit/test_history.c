@@ -524,3 +524,18 @@ Test(commit_history, a_cut_ends_at_a_round)
     assert_u64(count, 1, "the other one is pinned");
     free(sealed);
 }
+
+/* While the union of all nodes does not get on, what is kept for it stays bounded. */
+Test(commit_history, changes_wait_while_the_union_lacks_too_many)
+{
+    struct record rec = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_MODE};
+    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    struct touched *touched = history_touched(o.history);
+    for (uint64_t seq = 1; seq <= PENDING_OPS_MAX; seq++)
+        touched_add(touched, &(struct record){.type = REC_SETATTR, .seq = seq, .ino = ROOT_INO});
+    for (int64_t end = clock_monotonic_ns() + 3 * ROUND_NS; clock_monotonic_ns() < end;)
+        assert_i64(history_commit(o.history, &rec), -EAGAIN);
+    touched_forget(touched, 1);
+    commit_ok(rec);
+    expect_u64(touched_count(touched), PENDING_OPS_MAX);
+}

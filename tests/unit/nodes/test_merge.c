@@ -496,7 +496,7 @@ static void expect_ledger(const struct ledger *ledger, unsigned step)
 static void any_record(struct node *node, struct seeded *seeded, struct ledger *ledger)
 {
     static const char *const names[] = {"a", "b", "c", "d"};
-    static const uint32_t flags[] = {0, RECORD_ORPHAN, RECORD_EXCHANGE, RECORD_OTHERS};
+    static const uint32_t flags[] = {0, RECORD_ORPHAN, RECORD_EXCHANGE, RECORD_TAKEN};
     static const uint16_t types[] = {REC_UNLINK, REC_RENAME, REC_LINK, REC_VERSION, REC_REAP};
     uint64_t *inos = ledger->inos;
     uint64_t some = inos[seeded_below(seeded, ledger->count)],

@@ -91,7 +91,7 @@ CheckedTest(taken, only_the_owner_ends_it_and_writes_to_it, merge_expect_whole)
     assert_u64(at("a"), file);
     assert_u64(inode_of(&f, file).version, 1);
     EXPECT_COUNT(refused, 1);
-    (void)merge_op(&two, (struct record){.type = REC_REAP, .flags = RECORD_OTHERS, .ino = file});
+    (void)merge_op(&two, (struct record){.type = REC_REAP, .ino = file});
     assert_u64(at("a"), file);
 }
 

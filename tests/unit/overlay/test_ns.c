@@ -550,3 +550,39 @@ Test(ns, xattrs_that_become_durable_while_they_are_listed)
     ns_drop(ns, 10);
     expect_str(names, "user.1 user.2 ");
 }
+
+static struct record taken(const char *name)
+{
+    struct record rec = named(REC_VERSION, 30, name);
+    rec.flags = RECORD_TAKEN | RECORD_BIRTH;
+    rec.version = 1 << 24 | 7;
+    rec.attrs.size = rec.length = 5000;
+    rec.count = VIEW_COUNT_ELSEWHERE;
+    return rec;
+}
+
+/* A file of another node: as the view will have it; and again after it was gone, before the view
+ * knows of either. */
+Test(ns, a_file_of_another_node_comes_and_goes)
+{
+    struct ns_inode inode;
+    struct view_entry entry;
+    (void)perform(taken("theirs"), true);
+    assert_i64(ns_hold(ns, 30, &inode), 0);
+    expect_u64(inode.is_elsewhere, true);
+    expect_u64(inode.attrs.size, 5000);
+    expect_u64(inode.blocks_bytes, 5000);
+    (void)perform(named(REC_UNLINK, 30, "theirs"), true);
+    ns_drop(ns, 30);
+    expect_i64(ns_inode(ns, 30, &inode), -ENOENT);
+    uint64_t last = perform(taken("moved"), true);
+    expect_i64(ns_lookup(ns, ROOT_INO, "theirs", 6, &entry), -ENOENT);
+    expect_i64(ns_lookup(ns, ROOT_INO, "moved", 5, &entry), 0);
+    expect_u64(entry.ino, 30);
+    apply_ok(&f);
+    ns_retire(ns, last);
+    expect_i64(ns_inode(ns, 30, &inode), 0);
+    expect_u64(inode.is_elsewhere, true);
+    expect_u64(inode.nlink, 1);
+    expect_check_ok(f.view);
+}

@@ -311,3 +311,48 @@ Test(extents, refused)
     add(&f, (struct record){.type = REC_ERASE, .ino = 10, .version = 3, .attrs = file_attrs(0)});
     apply_bad(&f); /* a record of the stage's log */
 }
+
+static void take(uint64_t ino, uint64_t version, uint64_t size, const char *name)
+{
+    add(&f, (struct record){.type = REC_VERSION,
+                            .flags = RECORD_TAKEN | (name ? RECORD_BIRTH : 0),
+                            .ino = ino,
+                            .version = version,
+                            .parent = ROOT_INO,
+                            .cookie = f.seq + 1,
+                            NAMED(name ? name : ""),
+                            .attrs = file_attrs(size),
+                            .length = size,
+                            .count = VIEW_COUNT_ELSEWHERE});
+    apply_ok(&f);
+}
+
+static int note_part(const struct view_extent *part, void *arg)
+{
+    (void)part;
+    ++*(unsigned *)arg;
+    return 0;
+}
+
+/* Zeros would be read as its content. */
+Test(extents, content_of_another_node_is_no_hole)
+{
+    unsigned parts = 0;
+    uint64_t version;
+    const struct view_range range = {20, 0, 5000};
+    take(20, 1 << 24 | 5, 5000, "theirs");
+    expect_u64(inode_of(&f, 20).is_elsewhere, true);
+    expect_u64(inode_of(&f, 20).attrs.size, 5000);
+    expect_u64(inode_of(&f, 20).blocks_bytes, 5000);
+    expect_u64(inode_of(&f, 10).is_elsewhere, false);
+    expect_i64(view_content(f.view, &range, &version, note_part, &parts), -EREMOTE);
+    expect_i64(view_extents(f.view, 20, 0, 5000, note_part, &parts), 0);
+    expect_u64(parts, 0);
+    take(20, 2 << 24 | 5, 70, NULL);
+    expect_u64(inode_of(&f, 20).attrs.size, 70);
+    expect_check_ok(f.view);
+    add_unlink(&f, 20, ROOT_INO, "theirs", 0);
+    apply_ok(&f);
+    expect_check_ok(f.view);
+    expect_replay_same(&f);
+}

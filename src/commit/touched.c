@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commit/touched.h"
+
+#include <uthash.h>
+
+#include "base/lock.h"
+#include "base/vector.h"
+#include "codec/hash.h"
+
+struct touch {
+    UT_hash_handle hh;
+    uint64_t key, seq;
+};
+
+struct touched {
+    struct cairn_mutex lock; /* a leaf */
+    struct touch *all;
+    VECTOR(uint64_t) seqs; /* of the operations, ascending */
+};
+
+struct touched *touched_new(void)
+{
+    struct touched *touched = xcalloc(1, sizeof *touched);
+    mutex_init(&touched->lock, LOCK_LEAF);
+    return touched;
+}
+
+static void remove_up_to(struct touched *touched, uint64_t seq)
+{
+    struct touch *touch, *next;
+    size_t end = 0;
+    while (end < touched->seqs.count && touched->seqs.at[end] <= seq)
+        end++;
+    touched->seqs.count -= end;
+    if (end)
+        memmove(touched->seqs.at, touched->seqs.at + end,
+                touched->seqs.count * sizeof *touched->seqs.at);
+    HASH_ITER(hh, touched->all, touch, next)
+    if (touch->seq <= seq) {
+        HASH_DEL(touched->all, touch);
+        free(touch);
+    }
+}
+
+void touched_free(struct touched *touched)
+{
+    if (!touched)
+        return;
+    remove_up_to(touched, UINT64_MAX);
+    vector_free(&touched->seqs);
+    mutex_done(&touched->lock);
+    free(touched);
+}
+
+/* Of a name, a hash; of an inode, its number, which is below 2^48 and no hash of a name. */
+static uint64_t key_of_name(uint64_t dir, const char *name, size_t name_len)
+{
+    const struct iovec iov[] = {{&dir, sizeof dir}, {(void *)(uintptr_t)name, name_len}};
+    uint8_t hash[HASH_LEN];
+    uint64_t key;
+    hash_parts(iov, 2, hash);
+    memcpy(&key, hash, sizeof key);
+    return key | 1ull << 63;
+}
+
+static void add_locked(struct touched *touched, uint64_t key, uint64_t seq)
+{
+    check_held(&touched->lock);
+    struct touch *touch;
+    HASH_FIND(hh, touched->all, &key, sizeof key, touch);
+    if (!touch) {
+        touch = xmalloc(sizeof *touch);
+        touch->key = key;
+        HASH_ADD(hh, touched->all, key, sizeof touch->key, touch);
+    }
+    touch->seq = seq;
+}
+
+void touched_add(struct touched *touched, const struct record *rec)
+{
+    if (rec->flags & RECORD_TAKEN)
+        return;
+    LOCK_SCOPE(&touched->lock);
+    vector_add(&touched->seqs, rec->seq);
+    add_locked(touched, rec->ino, rec->seq);
+    if (rec->ino2)
+        add_locked(touched, rec->ino2, rec->seq);
+    bool is_xattr = rec->type == REC_SETXATTR || rec->type == REC_REMOVEXATTR;
+    if (rec->name_len && !is_xattr)
+        add_locked(touched, key_of_name(rec->parent, rec->name, rec->name_len), rec->seq);
+    if (rec->name2_len)
+        add_locked(touched, key_of_name(rec->parent2, rec->name2, rec->name2_len), rec->seq);
+}
+
+void touched_forget(struct touched *touched, uint64_t seq)
+{
+    LOCK_SCOPE(&touched->lock);
+    remove_up_to(touched, seq);
+}
+
+static bool has(struct touched *touched, uint64_t key)
+{
+    LOCK_SCOPE(&touched->lock);
+    struct touch *touch;
+    HASH_FIND(hh, touched->all, &key, sizeof key, touch);
+    return touch != NULL;
+}
+
+bool touched_has_name(struct touched *touched, uint64_t dir, const char *name, size_t name_len)
+{
+    return has(touched, key_of_name(dir, name, name_len));
+}
+
+bool touched_has_inode(struct touched *touched, uint64_t ino)
+{
+    return has(touched, ino);
+}
+
+size_t touched_count(struct touched *touched)
+{
+    LOCK_SCOPE(&touched->lock);
+    return touched->seqs.count;
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fs/taken.h"
+
+#include "fs/internal.h"
+
+void fs_show_others(struct fs *fs, struct store *others)
+{
+    atomic_store(&fs->others, others);
+}
+
+void fs_taken_begin(struct fs *fs)
+{
+    check(pthread_rwlock_wrlock(&fs->gate) == 0);
+}
+
+void fs_taken_end(struct fs *fs)
+{
+    check(pthread_rwlock_unlock(&fs->gate) == 0);
+}
+
+/* --- what a record names ---------------------------------------------------------------------- */
+
+#define NAMED_MAX 4u
+
+struct named {
+    struct fs *fs;
+    struct ns_inode inodes[NAMED_MAX];
+    size_t count;
+};
+
+static int hold_named(struct named *named, uint64_t ino)
+{
+    if (ino == 0)
+        return 0;
+    check(named->count < NAMED_MAX);
+    int r = ns_hold(named->fs->ns, ino, &named->inodes[named->count]);
+    named->count += r == 0;
+    return r;
+}
+
+static void drop_named(struct named *named)
+{
+    for (size_t i = 0; i < named->count; i++)
+        ns_drop(named->fs->ns, named->inodes[i].ino);
+}
+
+/* The inode that loses a name by the record, if it is its last. */
+static uint64_t loses_last(const struct named *named, const struct record *rec)
+{
+    uint64_t ino = rec->type == REC_UNLINK ? rec->ino : rec->type == REC_RENAME ? rec->ino2 : 0;
+    for (size_t i = 0; i < named->count; i++)
+        if (named->inodes[i].ino == ino)
+            return named->inodes[i].nlink == 1 || S_ISDIR(named->inodes[i].attrs.mode) ? ino : 0;
+    return 0;
+}
+
+static int commit_named(struct fs *fs, struct named *named, struct record *rec,
+                        uint64_t *ret_nameless)
+{
+    TRY(record_makes_inode(rec) ? 0 : hold_named(named, rec->ino));
+    TRY(hold_named(named, rec->ino2));
+    TRY(hold_named(named, rec->parent));
+    TRY(hold_named(named, rec->parent2));
+    TRY(room_admit_change(fs->commit->room, 4096));
+    LOCK_SCOPE(&fs->locked.lock);
+    uint64_t lost = loses_last(named, rec);
+    if (lost)
+        rec->flags |= RECORD_ORPHAN;
+    int r = history_commit(fs->commit->history, rec);
+    if (r == 0 && lost) {
+        live_note_nameless_locked(fs, lost);
+        *ret_nameless = lost;
+    }
+    return r;
+}
+
+int fs_taken_commit(struct fs *fs, struct record *rec, uint64_t *ret_nameless)
+{
+    struct named named = {.fs = fs};
+    *ret_nameless = 0;
+    int r = commit_named(fs, &named, rec, ret_nameless);
+    drop_named(&named);
+    return r;
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside take. */
+#pragma once
+
+#include <stdatomic.h>
+#include <uthash.h>
+
+#include "base/event.h"
+#include "base/lock.h"
+#include "base/vector.h"
+#include "take/take.h"
+#include "view/view.h"
+
+DEFINE_VECTOR(take_inos, uint64_t);
+
+struct take_name {
+    uint64_t dir;
+    char name[NAME_LEN_MAX + 1];
+};
+DEFINE_VECTOR(take_names, struct take_name);
+
+struct ino_set {
+    UT_hash_handle hh;
+    uint64_t ino;
+    uint64_t local; /* of an alias */
+};
+
+struct take {
+    struct take_options options;
+    struct commit *commit; /* of the own store */
+    struct ns *ns;
+    struct touched *touched;
+    struct store *others;    /* NULL: not open yet */
+    struct view *view;       /* of the others: the union */
+    uint64_t floor;          /* the operations of daemons before this one */
+    bool has_floor;          /* the union has them */
+    struct ino_set *aliases; /* directories of the union that another one of this node stands for */
+    struct ino_set *pending; /* inodes of the union that are to be looked at */
+    /* Here, what the kernel is to be told of: */
+    struct take_inos changed;
+    struct take_names names;
+    struct take_inos nameless; /* that lost their last names */
+    pthread_t thread;
+    bool is_started;
+    _Atomic bool stops;
+    _Atomic bool has_looked; /* what the union had is shown */
+    struct event event;
+    struct {
+        struct cairn_mutex lock; /* a leaf */
+        struct take_inos noted;  /* of the union: changed since the last look */
+        bool all;                /* all of it is to be looked at */
+        uint64_t heads;          /* that the others showed */
+        struct take_status status;
+    } locked;
+};
+
+/* What became of an entry, or an inode. Negative: an error. */
+enum taken {
+    TAKEN_DONE,
+    TAKEN_LATER, /* this node changed it, and no head has that yet */
+};
+
+void ino_set_add(struct ino_set **set, uint64_t ino, uint64_t local);
+void ino_set_clear(struct ino_set **set);
+
+/* --- inodes.c: with the gate closed, fs_taken_begin() ----------------------------------------- */
+
+/* The directory of this node for one of the union. -ENOENT: there is none yet. */
+CAIRN_MUST_CHECK int take_local_dir(struct take *take, uint64_t ino, uint64_t *ret);
+/* Attributes, extended ones, and the version of another node's file become those of the union.
+ * enum taken. */
+CAIRN_MUST_CHECK int take_inode(struct take *take, uint64_t ino);
+/* Makes an inode that only the union has. */
+CAIRN_MUST_CHECK int take_new_inode(struct take *take, const struct view_inode *inode, uint64_t dir,
+                                    const char *name, uint16_t name_len);
+/* After fs_taken_end(): tells the kernel what names changed, and ends what has none any more. */
+void take_tell(struct take *take);
+CAIRN_MUST_CHECK int take_commit(struct take *take, struct record *rec);
+void take_note_change(struct take *take, uint64_t ino);
+
+/* --- names.c ---------------------------------------------------------------------------------- */
+
+/* The entries of a directory become those of the union's. enum taken. */
+CAIRN_MUST_CHECK int take_directory(struct take *take, uint64_t ino);

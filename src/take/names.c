@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Names of the union as those of this node, one directory after the other.
+ *
+ * An inode loses its last name here only where the union has no name of it. So what only moves
+ * keeps a name throughout: it gets the new one first. And one of this node's own only where the
+ * union has the inode still: then another node removed or replaced it. Its end (REAP), when nobody
+ * has it open, is the only thing of all this that is told: with it the union loses the inode. */
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "commit/touched.h"
+#include "fs/taken.h"
+#include "overlay/ns.h"
+#include "take/internal.h"
+
+#define STAND_INS_MAX 64u
+
+struct listed {
+    uint64_t ino;
+    uint32_t type;
+    uint16_t len;
+    char name[NAME_LEN_MAX + 1];
+};
+DEFINE_VECTOR(listing, struct listed);
+
+static int add_listed(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    struct listing *listing = arg;
+    struct listed *item = vector_next(listing);
+    *item = (struct listed){.ino = entry->ino, .type = entry->type, .len = (uint16_t)name_len};
+    memcpy(item->name, name, name_len);
+    return 0;
+}
+
+/* --- what the union says of an inode of this node --------------------------------------------- */
+
+enum standing {
+    IS_THERE,  /* it has a name in the union, or what stands for it has */
+    IS_GONE,   /* it had one */
+    IS_UNKNOWN /* the union never had it */
+};
+
+static int stands_dir(struct take *take, uint64_t ino, uint64_t *ret_ino)
+{
+    for (unsigned i = 0; i < STAND_INS_MAX; i++) {
+        struct view_inode inode;
+        struct view_stand_in stand_in;
+        int r = view_inode(take->view, ino, &inode);
+        *ret_ino = ino;
+        if (r != -ENOENT)
+            return r < 0 ? r : IS_THERE;
+        r = view_stand_in(take->view, ino, &stand_in);
+        if (r < 0)
+            return r == -ENOENT ? IS_UNKNOWN : r;
+        if (stand_in.ino == 0)
+            return IS_GONE;
+        ino = stand_in.ino;
+    }
+    return IS_UNKNOWN;
+}
+
+/* *ret_names: how many it has there. */
+static int stands_file(struct take *take, uint64_t ino, uint32_t *ret_names)
+{
+    struct view_inode inode;
+    int r = view_inode(take->view, ino, &inode);
+    *ret_names = r == 0 ? inode.nlink : 0;
+    if (r < 0)
+        return r == -ENOENT ? IS_UNKNOWN : r;
+    return inode.nlink ? IS_THERE : IS_GONE;
+}
+
+static bool is_newer_here(struct take *take, uint64_t dir, const struct listed *name, uint64_t ino)
+{
+    return touched_has_name(take->touched, dir, name->name, name->len) ||
+           (ino && touched_has_inode(take->touched, ino));
+}
+
+static uint64_t local_of(struct take *take, uint64_t ino)
+{
+    struct ino_set *alias;
+    HASH_FIND(hh, take->aliases, &ino, sizeof ino, alias);
+    return alias ? alias->local : ino;
+}
+
+/* --- removing --------------------------------------------------------------------------------- */
+
+static int unlink_name(struct take *take, uint64_t dir, const struct listed *name)
+{
+    struct record rec = {.type = REC_UNLINK,
+                         .flags = RECORD_TAKEN,
+                         .ino = name->ino,
+                         .parent = dir,
+                         .name = name->name,
+                         .name_len = name->len};
+    int r = take_commit(take, &rec);
+    return r < 0 ? r : TAKEN_DONE;
+}
+
+static int remove_file(struct take *take, uint64_t dir, const struct listed *name,
+                       const struct ns_inode *inode)
+{
+    uint32_t names;
+    int r = stands_file(take, inode->ino, &names);
+    if (r < 0)
+        return r;
+    bool is_lost = r == IS_UNKNOWN && store_owns_inode(take->options.store, inode->ino);
+    bool is_one_of_more = inode->nlink > 1 && inode->nlink > names;
+    return !is_lost && (is_one_of_more || names == 0) ? unlink_name(take, dir, name) : TAKEN_LATER;
+}
+
+/* As stands_dir(). One that joined another in the union, which is here as well, is gone: what was
+ * in it goes there. */
+static int stands_dir_alone(struct take *take, uint64_t ino)
+{
+    uint64_t other, local;
+    int r = stands_dir(take, ino, &other);
+    if (r != IS_THERE)
+        return r;
+    int found = take_local_dir(take, other, &local);
+    if (found < 0 && found != -ENOENT)
+        return found;
+    return found == 0 && local != ino ? IS_GONE : IS_THERE;
+}
+
+static int remove_entry(struct take *take, uint64_t dir, const struct listed *name);
+
+static int remove_directory(struct take *take, uint64_t dir, const struct listed *name)
+{
+    int later = TAKEN_DONE, r = stands_dir_alone(take, name->ino);
+    if (r < 0)
+        return r;
+    if (r == IS_THERE || (r == IS_UNKNOWN && store_owns_inode(take->options.store, name->ino)))
+        return TAKEN_LATER;
+    struct listing listing = {0};
+    r = ns_readdir(take->ns, name->ino, 0, 1024, add_listed, &listing);
+    for (size_t i = 0; i < listing.count && r >= 0; i++) {
+        r = remove_entry(take, name->ino, &listing.at[i]);
+        later = r == TAKEN_LATER ? r : later;
+    }
+    vector_free(&listing);
+    if (r < 0 || later != TAKEN_DONE)
+        return r < 0 ? r : later;
+    return unlink_name(take, dir, name);
+}
+
+/* A name that the union does not have. */
+static int remove_entry(struct take *take, uint64_t dir, const struct listed *name)
+{
+    struct ns_inode inode;
+    int r = ns_inode(take->ns, name->ino, &inode);
+    if (r < 0)
+        return r == -ENOENT ? TAKEN_DONE : r;
+    if (inode.nascent || is_newer_here(take, dir, name, name->ino))
+        return TAKEN_LATER;
+    return S_ISDIR(inode.attrs.mode) ? remove_directory(take, dir, name)
+                                     : remove_file(take, dir, name, &inode);
+}
+
+/* --- adding ----------------------------------------------------------------------------------- */
+
+static int note_place(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    struct listed *place = arg;
+    if (entry->ino != place->ino)
+        return 0;
+    place->len = (uint16_t)name_len;
+    memcpy(place->name, name, name_len);
+    return 1;
+}
+
+/* From the only name that it has here. */
+static int move_entry(struct take *take, uint64_t dir, const struct listed *name,
+                      const struct ns_inode *inode)
+{
+    struct listed place = {.ino = inode->ino};
+    int r = ns_readdir(take->ns, inode->parent, 0, 1024, note_place, &place);
+    if (r < 0 || place.len == 0)
+        return r < 0 ? r : TAKEN_LATER;
+    if (is_newer_here(take, inode->parent, &place, inode->ino) ||
+        (S_ISDIR(inode->attrs.mode) && ns_may_be_below(take->ns, dir, inode->ino)))
+        return TAKEN_LATER;
+    struct record rec = {.type = REC_RENAME,
+                         .flags = RECORD_TAKEN,
+                         .ino = inode->ino,
+                         .parent = inode->parent,
+                         .parent2 = dir,
+                         .name = place.name,
+                         .name_len = place.len,
+                         .name2 = name->name,
+                         .name2_len = name->len};
+    r = take_commit(take, &rec);
+    return r < 0 ? r : TAKEN_DONE;
+}
+
+/* It has another name here: that goes with its directory. */
+static int add_link(struct take *take, uint64_t dir, const struct listed *name,
+                    const struct ns_inode *inode)
+{
+    if (inode->nlink == 0)
+        return TAKEN_LATER;
+    struct record rec = {.type = REC_LINK,
+                         .flags = RECORD_TAKEN,
+                         .ino = inode->ino,
+                         .parent = dir,
+                         .name = name->name,
+                         .name_len = name->len};
+    int r = take_commit(take, &rec);
+    return r < 0 ? r : TAKEN_DONE;
+}
+
+static int add_new(struct take *take, uint64_t dir, const struct listed *name)
+{
+    struct view_inode inode;
+    int r = view_inode(take->view, name->ino, &inode);
+    if (r < 0) /* another head is shown since it was listed */
+        return r == -ENOENT ? TAKEN_LATER : r;
+    if (!S_ISDIR(inode.attrs.mode) && store_owns_inode(take->options.store, inode.ino)) {
+        log_debug("inode %llu of this node is in the union, and not here",
+                  (unsigned long long)inode.ino);
+        return TAKEN_LATER;
+    }
+    TRY(take_new_inode(take, &inode, dir, name->name, name->len));
+    if (S_ISDIR(inode.attrs.mode))
+        ino_set_add(&take->pending, inode.ino, 0);
+    return TAKEN_DONE;
+}
+
+/* The name is free here. */
+static int add_entry(struct take *take, uint64_t dir, const struct listed *name)
+{
+    struct ns_inode inode;
+    uint64_t local = local_of(take, name->ino);
+    if (is_newer_here(take, dir, name, local))
+        return TAKEN_LATER;
+    int r = ns_inode(take->ns, local, &inode);
+    if (r == -ENOENT)
+        return add_new(take, dir, name);
+    if (r < 0)
+        return r;
+    uint32_t names = 1;
+    r = S_ISDIR(inode.attrs.mode) ? 0 : stands_file(take, inode.ino, &names);
+    if (r < 0)
+        return r;
+    bool moves = names == 1 && inode.parent && (S_ISDIR(inode.attrs.mode) || inode.nlink == 1);
+    return moves ? move_entry(take, dir, name, &inode) : add_link(take, dir, name, &inode);
+}
+
+/* What has the name here has another one in the union: it waits for that beside it. */
+static int move_aside(struct take *take, uint64_t dir, const struct listed *name, uint64_t ino)
+{
+    struct listed aside = {.ino = ino};
+    struct view_entry entry;
+    aside.len =
+        (uint16_t)snprintf(aside.name, sizeof aside.name, ".cairn-%llx", (unsigned long long)ino);
+    int r = ns_lookup(take->ns, dir, aside.name, aside.len, &entry);
+    if (r != -ENOENT)
+        return r < 0 ? r : TAKEN_LATER;
+    struct record rec = {.type = REC_RENAME,
+                         .flags = RECORD_TAKEN,
+                         .ino = ino,
+                         .parent = dir,
+                         .parent2 = dir,
+                         .name = name->name,
+                         .name_len = name->len,
+                         .name2 = aside.name,
+                         .name2_len = aside.len};
+    r = take_commit(take, &rec);
+    return r < 0 ? r : TAKEN_DONE;
+}
+
+/* Another inode has the name here. */
+static int clear_name(struct take *take, uint64_t dir, const struct listed *name, uint64_t ino)
+{
+    struct ns_inode inode;
+    struct listed own = *name;
+    uint32_t names;
+    own.ino = ino;
+    int r = ns_inode(take->ns, ino, &inode);
+    if (r < 0)
+        return r;
+    if (inode.nascent || is_newer_here(take, dir, &own, ino))
+        return TAKEN_LATER;
+    bool is_dir = S_ISDIR(inode.attrs.mode);
+    r = is_dir ? stands_dir_alone(take, ino) : stands_file(take, ino, &names);
+    if (r < 0)
+        return r;
+    bool moves = r == IS_THERE && (is_dir || inode.nlink == 1);
+    return moves ? move_aside(take, dir, name, ino) : remove_entry(take, dir, &own);
+}
+
+/* A directory that both have under this name, and that the union has by another number. */
+static int join_directory(struct take *take, const struct listed *name, uint64_t ino)
+{
+    uint64_t other;
+    int r = stands_dir(take, ino, &other);
+    if (r < 0 || r != IS_THERE || other != name->ino)
+        return r < 0 ? r : TAKEN_LATER;
+    ino_set_add(&take->aliases, name->ino, ino);
+    ino_set_add(&take->pending, name->ino, 0);
+    return TAKEN_DONE;
+}
+
+static int take_entry_closed(struct take *take, uint64_t dir, const struct listed *name)
+{
+    struct view_entry here;
+    int r = ns_lookup(take->ns, dir, name->name, name->len, &here);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (r == 0 && here.ino == local_of(take, name->ino))
+        return TAKEN_DONE;
+    if (r == 0 && S_ISDIR(here.type) && S_ISDIR(name->type)) {
+        r = join_directory(take, name, here.ino);
+        if (r != TAKEN_LATER)
+            return r;
+        r = 0;
+    }
+    if (r == 0) {
+        r = clear_name(take, dir, name, here.ino);
+        if (r != TAKEN_DONE)
+            return r;
+    }
+    return add_entry(take, dir, name);
+}
+
+/* --- a directory ------------------------------------------------------------------------------ */
+
+typedef int entry_fn(struct take *take, uint64_t dir, const struct listed *name);
+
+/* The worst of all. */
+static int with_gate(struct take *take, uint64_t dir, const struct listing *listing, entry_fn *fn)
+{
+    int later = TAKEN_DONE;
+    for (size_t i = 0; i < listing->count && !atomic_load(&take->stops); i++) {
+        fs_taken_begin(take->options.fs);
+        int r = fn(take, dir, &listing->at[i]);
+        fs_taken_end(take->options.fs);
+        take_tell(take);
+        if (r < 0)
+            return r;
+        later = r == TAKEN_LATER ? r : later;
+    }
+    return later;
+}
+
+struct lacking {
+    struct take *take;
+    uint64_t ino;
+    struct listing found;
+};
+
+static int note_lacking(const struct view_entry *entry, const char *name, size_t name_len,
+                        void *arg)
+{
+    struct lacking *lacking = arg;
+    struct view_entry there;
+    int r = view_lookup(lacking->take->view, lacking->ino, name, name_len, &there);
+    return r == -ENOENT ? add_listed(entry, name, name_len, &lacking->found) : r;
+}
+
+static int remove_entry_closed(struct take *take, uint64_t dir, const struct listed *name)
+{
+    struct view_entry here;
+    int r = ns_lookup(take->ns, dir, name->name, name->len, &here);
+    if (r < 0 || here.ino != name->ino)
+        return r < 0 && r != -ENOENT ? r : TAKEN_DONE;
+    return remove_entry(take, dir, name);
+}
+
+static int take_names(struct take *take, uint64_t ino, uint64_t dir)
+{
+    struct listing there = {0};
+    struct lacking lacking = {.take = take, .ino = ino};
+    int later = TAKEN_DONE, r = view_readdir(take->view, ino, 0, add_listed, &there);
+    if (r >= 0)
+        r = later = with_gate(take, dir, &there, take_entry_closed);
+    if (r >= 0)
+        r = ns_readdir(take->ns, dir, 0, 1024, note_lacking, &lacking);
+    if (r >= 0)
+        r = with_gate(take, dir, &lacking.found, remove_entry_closed);
+    vector_free(&there);
+    vector_free(&lacking.found);
+    return r < 0 ? r : r == TAKEN_LATER ? r : later;
+}
+
+int take_directory(struct take *take, uint64_t ino)
+{
+    uint64_t dir;
+    int r = take_local_dir(take, ino, &dir);
+    if (r < 0) /* it comes with the directory that it is in */
+        return r == -ENOENT ? TAKEN_DONE : r;
+    int names = take_names(take, ino, dir);
+    if (names < 0)
+        return names;
+    fs_taken_begin(take->options.fs);
+    r = take_inode(take, ino);
+    fs_taken_end(take->options.fs);
+    return r < 0 ? r : r == TAKEN_LATER ? r : names;
+}

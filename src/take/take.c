@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "take/take.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "commit/history.h"
+#include "commit/journal.h"
+#include "commit/touched.h"
+#include "format/head.h"
+#include "fs/taken.h"
+#include "overlay/ns.h"
+#include "take/internal.h"
+
+#define OPEN_AGAIN_MS 3000
+#define TURN_MS 1000
+#define ROOM_MS 50 /* for changes that wait for a round, or for room */
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+struct take *take_new(const struct take_options *options)
+{
+    struct take *take = xcalloc(1, sizeof *take);
+    take->options = *options;
+    take->commit = store_commit(options->store);
+    take->ns = store_ns(options->store);
+    take->touched = history_touched(take->commit->history);
+    take->floor = history_newest(take->commit->history);
+    event_init(&take->event);
+    mutex_init(&take->locked.lock, LOCK_LEAF);
+    check(take->touched);
+    return take;
+}
+
+void take_free(struct take *take)
+{
+    if (!take)
+        return;
+    atomic_store(&take->stops, true);
+    event_signal(&take->event);
+    if (take->is_started)
+        (void)pthread_join(take->thread, NULL);
+    fs_show_others(take->options.fs, NULL);
+    if (take->others)
+        change_subscribe(store_commit(take->others)->change, NULL, NULL);
+    store_close(take->others);
+    ino_set_clear(&take->aliases);
+    ino_set_clear(&take->pending);
+    vector_free(&take->changed);
+    vector_free(&take->names);
+    vector_free(&take->nameless);
+    vector_free(&take->locked.noted);
+    mutex_done(&take->locked.lock);
+    event_done(&take->event);
+    free(take);
+}
+
+void take_status(struct take *take, struct take_status *ret)
+{
+    mutex_lock(&take->locked.lock);
+    *ret = take->locked.status;
+    mutex_unlock(&take->locked.lock);
+    ret->not_merged = touched_count(take->touched);
+}
+
+static void note_trouble(struct take *take, const char *text)
+{
+    LOCK_SCOPE(&take->locked.lock);
+    if (*text && strcmp(take->locked.status.trouble, text) != 0)
+        log_warn("nodes: files of other nodes are not taken: %s", text);
+    (void)snprintf(take->locked.status.trouble, sizeof take->locked.status.trouble, "%s", text);
+}
+
+static void pause_for(struct take *take, int64_t ms)
+{
+    uint64_t seen = event_count(&take->event);
+    if (!atomic_load(&take->stops))
+        (void)event_wait(&take->event, &seen, clock_monotonic_ns() + ms * MS_NS);
+}
+
+bool take_await(struct take *take, int64_t until_ns)
+{
+    uint64_t seen = event_count(&take->event);
+    while (!atomic_load(&take->has_looked))
+        if (!event_wait(&take->event, &seen, until_ns))
+            return false;
+    return true;
+}
+
+/* --- the store that follows ------------------------------------------------------------------- */
+
+/* The others show a newer head. In a thread of theirs. */
+static void note_change(const uint64_t *inos, size_t count, bool has_content, void *arg)
+{
+    (void)has_content;
+    struct take *take = arg;
+    mutex_lock(&take->locked.lock);
+    vector_add_all(&take->locked.noted, inos, count);
+    take->locked.heads++;
+    mutex_unlock(&take->locked.lock);
+    event_signal(&take->event);
+}
+
+static void note_looked(struct take *take)
+{
+    atomic_store(&take->has_looked, true);
+    event_signal(&take->event);
+}
+
+static bool open_others(struct take *take)
+{
+    char *text = NULL;
+    int r = take->options.open(take->options.arg, &take->others, &text);
+    if (r < 0 && r != -ENOENT)
+        note_trouble(take, text ? text : strerror(-r));
+    free(text);
+    if (r == -ENOENT)
+        note_looked(take);
+    if (r < 0)
+        return false;
+    struct store_status status;
+    store_status(take->others, &status);
+    take->view = store_commit(take->others)->local->view;
+    mutex_lock(&take->locked.lock);
+    take->locked.all = true;
+    take->locked.heads++;
+    take->locked.status.memory_bound_bytes = status.memory_bound_bytes;
+    mutex_unlock(&take->locked.lock);
+    change_subscribe(store_commit(take->others)->change, note_change, take);
+    fs_show_others(take->options.fs, take->others);
+    return true;
+}
+
+/* --- which head ------------------------------------------------------------------------------- */
+
+/* After a crash the others may show an earlier head than the one whose names were taken: these
+ * would go, and come again. */
+static char *taken_path(const struct take *take)
+{
+    return xasprintf("%s/taken", take->commit->local->path);
+}
+
+static uint64_t read_taken(const struct take *take)
+{
+    _cleanup_free_ char *path = taken_path(take), *text = NULL;
+    return io_read_file(path, 64, &text, NULL) == 0 ? strtoull(text, NULL, 10) : 0;
+}
+
+static void write_taken(const struct take *take, uint64_t head)
+{
+    _cleanup_free_ char *path = taken_path(take);
+    FILE *file = fopen(path, "we");
+    if (!file || fprintf(file, "%llu\n", (unsigned long long)head) < 0)
+        log_debug("%s cannot be written", path);
+    if (file)
+        (void)fclose(file);
+}
+
+static uint64_t merged_of(const struct take *take, const struct head *head)
+{
+    uint64_t merged = 0;
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        if (head->writers[i].node == take->commit->local->sb.node)
+            merged = max_u64(merged, head->writers[i].merged);
+    return merged;
+}
+
+/* STORE/head is written behind the change of the view: what the view shows is not older. -ENOENT:
+ * there is none, or it lacks what an earlier daemon did here. */
+static int find_head(struct take *take, uint64_t *ret_number)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    TRY(local_head_read(store_commit(take->others)->local, head));
+    uint64_t merged = merged_of(take, head);
+    *ret_number = head->number;
+    if (!take->has_floor && (merged < take->floor || head->number < read_taken(take)))
+        return -ENOENT;
+    take->has_floor = true;
+    touched_forget(take->touched, merged);
+    take->options.room(take->options.arg);
+    return 0;
+}
+
+/* --- turns ------------------------------------------------------------------------------------ */
+
+struct all {
+    struct take *take;
+    struct take_inos dirs;
+};
+
+static int add_entry(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+{
+    (void)name;
+    (void)name_len;
+    struct all *all = arg;
+    ino_set_add(&all->take->pending, entry->ino, 0);
+    if (S_ISDIR(entry->type))
+        vector_add(&all->dirs, entry->ino);
+    return 0;
+}
+
+/* All that the union has, directories before what is in them. */
+static int add_all(struct take *take)
+{
+    struct all all = {.take = take};
+    int r = 0;
+    ino_set_clear(&take->pending);
+    ino_set_add(&take->pending, ROOT_INO, 0);
+    vector_add(&all.dirs, ROOT_INO);
+    for (size_t i = 0; i < all.dirs.count && r == 0; i++)
+        r = view_readdir(take->view, all.dirs.at[i], 0, add_entry, &all);
+    vector_free(&all.dirs);
+    return r == -ENOENT ? 0 : r;
+}
+
+static void add_noted(struct take *take, bool *ret_all)
+{
+    LOCK_SCOPE(&take->locked.lock);
+    for (size_t i = 0; i < take->locked.noted.count; i++)
+        ino_set_add(&take->pending, take->locked.noted.at[i], 0);
+    take->locked.noted.count = 0;
+    *ret_all = take->locked.all;
+    take->locked.all = false;
+}
+
+static int take_one(struct take *take, uint64_t ino)
+{
+    struct view_inode inode;
+    int r = view_inode(take->view, ino, &inode);
+    if (r < 0) /* its directory changed, too */
+        return r == -ENOENT ? TAKEN_DONE : r;
+    if (S_ISDIR(inode.attrs.mode))
+        return take_directory(take, ino);
+    fs_taken_begin(take->options.fs);
+    r = take_inode(take, ino);
+    fs_taken_end(take->options.fs);
+    return r;
+}
+
+/* Each inode that is pending now, once. *ret_done: how many are so no more. */
+static int take_each(struct take *take, size_t *ret_done)
+{
+    struct ino_set *now = take->pending, *item, *next;
+    int r = 0;
+    take->pending = NULL;
+    *ret_done = 0;
+    HASH_ITER(hh, now, item, next)
+    {
+        r = r < 0 || atomic_load(&take->stops) ? r : take_one(take, item->ino);
+        if (r != TAKEN_DONE)
+            ino_set_add(&take->pending, item->ino, 0);
+        else
+            ++*ret_done;
+    }
+    ino_set_clear(&now);
+    return r < 0 ? r : 0;
+}
+
+static void tell_kernel(struct take *take)
+{
+    vector_sort_unique(&take->changed);
+    change_notify(take->commit->change, take->changed.at, take->changed.count, true);
+    take->changed.count = 0;
+}
+
+static int take_pending(struct take *take)
+{
+    size_t done = 1;
+    int r = 0;
+    while (r == 0 && done > 0 && take->pending)
+        r = take_each(take, &done);
+    tell_kernel(take);
+    return r;
+}
+
+static int turn(struct take *take)
+{
+    uint64_t number;
+    bool all;
+    int r = find_head(take, &number);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    add_noted(take, &all);
+    if (all)
+        r = add_all(take);
+    if (r == 0)
+        r = take_pending(take);
+    if (r == 0)
+        write_taken(take, number);
+    LOCK_SCOPE(&take->locked.lock);
+    take->locked.all = take->locked.all || (all && r < 0 && r != -EAGAIN);
+    take->locked.status.waiting = HASH_COUNT(take->pending);
+    if (r == 0)
+        take->locked.status.head = number;
+    return r;
+}
+
+static uint64_t head_count(struct take *take)
+{
+    LOCK_SCOPE(&take->locked.lock);
+    return take->locked.heads;
+}
+
+static void *run_turns(void *arg)
+{
+    struct take *take = arg;
+    while (!atomic_load(&take->stops) && !take->others && !open_others(take))
+        pause_for(take, OPEN_AGAIN_MS);
+    uint64_t known = 0;
+    while (!atomic_load(&take->stops)) {
+        uint64_t heads = head_count(take);
+        cause_clear();
+        int r = heads == known ? 0 : turn(take);
+        if (r == 0) {
+            known = heads;
+            note_looked(take);
+        }
+        if (r == 0 || r == -EAGAIN)
+            note_trouble(take, "");
+        else
+            note_trouble(take, *cause_text() ? cause_text() : strerror(-r));
+        pause_for(take, r == -EAGAIN ? ROOM_MS : TURN_MS);
+    }
+    return NULL;
+}
+
+int take_start(struct take *take)
+{
+    int r = thread_start(&take->thread, "cairn-take", run_turns, take);
+    take->is_started = r == 0;
+    return r;
+}
