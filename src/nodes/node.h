@@ -15,7 +15,8 @@
 #define NODE_CLOCK_ERROR_NS (50ll * 1000000)
 #define NODE_FEED_EVERY_NS (10ll * 1000000000) /* also where nothing happened */
 
-#define NODE_OP_BYTES 400u /* of an operation that the union does not have: to be told, and touched */
+#define NODE_OP_BYTES                                                                              \
+    400u /* of an operation that the union does not have: to be told, and touched */
 
 struct merger_status;
 struct node;

@@ -421,8 +421,8 @@ static void status_memory(struct store *store, struct store_status *ret)
 {
     struct stage_usage usage = stage_usage(store->local.stage);
     uint64_t stage = usage.total_bytes + usage.control_bytes;
-    uint64_t tables =
-        usage.heap_bytes_max + (uint64_t)PENDING_OPS_MAX * (400 + (store->node ? NODE_OP_BYTES : 0));
+    uint64_t tables = usage.heap_bytes_max +
+                      (uint64_t)PENDING_OPS_MAX * (400 + (store->node ? NODE_OP_BYTES : 0));
     uint64_t buffers = fetch_memory(store) + remote_memory(store->remote) + encoding_memory(store) +
                        node_memory(store->node) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN;
     uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
