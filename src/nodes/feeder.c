@@ -531,7 +531,8 @@ void node_leave(struct node *node, const struct head *head)
     _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
     if (!atomic_load(&node->may_leave))
         return;
-    if (!has_told_all(node)) {
+    /* A mount may end before it looked at what was told. */
+    if ((!feeder->has_begun && find_last(node) < 0) || !has_told_all(node)) {
         log_info("nodes: this mount has operations that are not published: the others wait for "
                  "them until it is mounted again");
         return;

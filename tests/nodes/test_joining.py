@@ -60,7 +60,8 @@ def test_two_stores_write_one_prefix(node):
         mount.umount()
     for mount in (a, b):
         mount.mount()
-    assert sorted(os.listdir(a.mnt)) == ["of-a"] and sorted(os.listdir(b.mnt)) == ["of-b"]
+    for mount in (a, b):
+        rig.poll(lambda mount=mount: sorted(os.listdir(mount.mnt)) == ["of-a", "of-b"], 30, "what both wrote")
 
 
 def test_idle_nodes_tell_that_nothing_happened(node):
