@@ -155,8 +155,8 @@ def check_files(mount, taken):
 @pytest.mark.timeout(240)
 def test_remote_dead_for_the_whole_run(on_remote, behind_proxy, proxy, rng):
     """P1, P9: saving goes on until NVMe is full; umount does not wait; the next mount carries on when it is back."""
-    room = 512 * rig.MIB
-    mount = on_remote(behind_proxy, stage="128M", nvme=room).mount()
+    room = 256 * rig.MIB
+    mount = on_remote(behind_proxy, stage="64M", nvme=room).mount()
     mount.umount()
     proxy.set(down=True)
     mount.mount(timeout=300)

@@ -132,18 +132,18 @@ def test_file_in_the_remote_only_says_so(mount):
 
 def test_cap_is_kept_by_eviction(mount):
     """More passes through than NVMe holds, written and then read; every byte is right."""
-    mount.mount(nvme="300M")
+    mount.mount(nvme="200M")
     data = {}
     for i in range(10):
-        data[f"f{i}"] = put(mount, f"f{i}", i, 60 * MIB)
+        data[f"f{i}"] = put(mount, f"f{i}", i, 40 * MIB)
         mount.wait_remote()
-        assert mount.status()["nvme"]["used_bytes"] <= 300 * MIB
+        assert mount.status()["nvme"]["used_bytes"] <= 200 * MIB
     assert mount.status()["nvme"]["evicted_bytes_total"] > 0
     processes.drop_pages()
     assert same(mount, data) == []
     processes.drop_pages()
     assert same(mount, data) == []
-    assert mount.status()["nvme"]["used_bytes"] <= 300 * MIB
+    assert mount.status()["nvme"]["used_bytes"] <= 200 * MIB
     mount.umount_whole()
 
 

@@ -13,6 +13,12 @@ static inline bool campaign_is_full(void)
     return getenv("CAIRN_TESTS_FULL") != NULL;
 }
 
+/* Each instruction costs a hundred (tests/cross): what runs whole elsewhere is a campaign there. */
+static inline bool campaign_is_emulated(void)
+{
+    return getenv("CAIRN_TESTS_EMULATED") != NULL;
+}
+
 /* The one of `count` cases from number `first` on. */
 static inline unsigned campaign_pick(unsigned first, unsigned count)
 {
@@ -39,4 +45,10 @@ static inline bool campaign_takes(unsigned *count)
 {
     unsigned i = (*count)++;
     return campaign_is_full() || campaign_pick(i - i % 10, 10) == i;
+}
+
+/* The same, of what is a campaign under emulation alone. */
+static inline bool campaign_takes_here(unsigned *count)
+{
+    return !campaign_is_emulated() || campaign_takes(count);
 }
