@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What -o nodes costs a save: blocked time of 256 MiB files, and of small ones closed one after the other, on a mount with it and one
-without, in turn; and how long until a reader would see a marker.
+without, in turn; and how long until readers and other nodes see a marker.
 
     bench_nodes.py --rounds 5
 """
@@ -66,6 +66,21 @@ def visible(binary, mount, remote, count):
     return waits
 
 
+def shown(mount, other, count):
+    """From the end of a close until the mount of another node shows the file, and has read it."""
+    waits = []
+    for i in range(count):
+        time.sleep(RNG.uniform(0.1, 3))
+        save(mount.mnt, f"shown-{i}", b"x" * 100000)
+        begin = time.monotonic()
+        while not os.path.exists(os.path.join(other.mnt, f"shown-{i}")):
+            time.sleep(0.05)
+        with open(os.path.join(other.mnt, f"shown-{i}"), "rb") as file:
+            assert file.read() == b"x" * 100000
+        waits.append(time.monotonic() - begin)
+    return waits
+
+
 def percentile(values, p):
     return sorted(values)[min(len(values) - 1, int(len(values) * p))]
 
@@ -95,6 +110,8 @@ def main():
         save(other.mnt, "shard", b"x")
         waits = visible(binary, node, common, 10)
         print(f"from close until readers see it, beside a node that wrote before: median {statistics.median(waits):.1f} s, most {max(waits):.1f} s")
+        waits = shown(node, other, 10)
+        print(f"until the mount of the other node has it: median {statistics.median(waits):.1f} s, most {max(waits):.1f} s")
         for mount in (alone, node, other):
             mount.close()
 
