@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of torch.distributed.checkpoint on four mounts of nodes: each rank saves its part of a sharded tensor on its own mount, rank 0 removes
-old steps there, and jobs of other sizes load the newest step from the mounts."""
+"""A job of torch.distributed.checkpoint on four mounts of nodes: each rank saves its part of a sharded tensor on its own mount, rank 0
+removes old steps there, and jobs of other sizes load the newest step from the mounts."""
 import os
 import subprocess
 import sys
