@@ -67,7 +67,8 @@ enum record_type {
 
 enum record_flags {
     RECORD_BIRTH = 1 << 0, /* SEAL: first version, with the name */
-    /* UNLINK, RENAME, NASCENT: the inode lives on without a name until REAP */
+    /* UNLINK, RENAME, NASCENT: the inode lives on without a name until REAP. LINK, in the union of
+     * several nodes' names only: it had none */
     RECORD_ORPHAN = 1 << 1,
     RECORD_EXCHANGE = 1 << 2,     /* RENAME: both names stay, what they name is exchanged */
     RECORD_ELIDED = 1 << 3,       /* SEAL: no content, a later SEAL of the same batch has it */

@@ -286,13 +286,16 @@ static int merge_version(struct merge *m, struct record rec)
     return r < 0 ? r : merge_apply(m, rec);
 }
 
-/* A file that lost its last name stays away. */
+/* A file that others took the last name of may get one again by its owner, who did not know. */
 static int merge_link(struct merge *m, struct record rec)
 {
     struct view_inode inode;
     int r = view_inode(m->view, rec.ino, &inode);
+    rec.flags = r == 0 && inode.nlink == 0 ? RECORD_ORPHAN : 0;
     if (r == 0)
-        r = S_ISDIR(inode.attrs.mode) || inode.nlink == 0 ? 1 : ensure_directory(m, &rec.parent);
+        r = S_ISDIR(inode.attrs.mode) || (rec.flags && !m->op->owns)
+                ? 1
+                : ensure_directory(m, &rec.parent);
     if (r == 0)
         r = merge_new_name(m, rec);
     return r == 1 || r == -ENOENT ? merge_refuse(m) : r;
@@ -456,6 +459,24 @@ static int merge_rename_over(struct merge *m, struct record rec, const struct pl
     return merge_apply(m, rec);
 }
 
+/* The rename is not done. Where others took the last name of the file, and its owner moved it and
+ * did not know, it has the new name alone: else it would be gone, with what was acknowledged. */
+static int name_again(struct merge *m)
+{
+    const struct record *rec = m->rec;
+    struct view_inode inode;
+    bool may = m->op->owns && !(rec->flags & RECORD_EXCHANGE);
+    int r = may ? view_inode(m->view, rec->ino, &inode) : -ENOENT;
+    if (r < 0 || inode.nlink > 0)
+        return r < 0 && r != -ENOENT ? r : merge_refuse(m);
+    return merge_link(m, (struct record){.type = REC_LINK,
+                                         .ino = rec->ino,
+                                         .parent = rec->parent2,
+                                         .cookie = rec->cookie,
+                                         .name = rec->name2,
+                                         .name_len = rec->name2_len});
+}
+
 static int merge_rename(struct merge *m, struct record rec)
 {
     int r = find_directory(m, &rec.parent);
@@ -466,7 +487,7 @@ static int merge_rename(struct merge *m, struct record rec)
     if (r == 0)
         r = rec.flags & RECORD_EXCHANGE ? merge_exchange(m, rec, &from, &to)
                                         : merge_rename_over(m, rec, &from, &to);
-    r = r == 1 ? merge_refuse(m) : r;
+    r = r == 1 ? name_again(m) : r;
     return r < 0 ? r : end_replaced(m, m->rec);
 }
 

@@ -175,16 +175,32 @@ int apply_make(struct txn *txn, const struct record *rec)
     return r < 0 ? r : dir_changed(txn, rec->parent, rec->time, 1, dir);
 }
 
+/* It had no name, and is about to get one. */
+static int end_orphan(struct txn *txn, const struct inode_row *row)
+{
+    struct key key;
+    key_u64(&key, KEY_ORPHAN, row->pub.ino);
+    int r = txn_has(txn, &key);
+    if (r < 0)
+        return r == -ENOENT ? txn_damage(txn, "the inode is not an orphan") : r;
+    txn_delete(txn, &key);
+    count_file(txn, row, 1);
+    return 0;
+}
+
 int apply_link(struct txn *txn, const struct record *rec)
 {
     struct inode_row row;
+    bool is_orphan = rec->flags & RECORD_ORPHAN;
     int r = txn_get_inode(txn, rec->ino, &row);
     if (r < 0)
         return r == -ENOENT ? txn_damage(txn, "no such inode") : r;
-    if (S_ISDIR(row.pub.attrs.mode) || row.pub.nlink == 0 || row.pub.nlink == UINT32_MAX)
+    if (S_ISDIR(row.pub.attrs.mode) || (row.pub.nlink == 0) != is_orphan ||
+        row.pub.nlink == UINT32_MAX)
         return txn_damage(txn, "the inode cannot have another name");
+    TRY(is_orphan ? end_orphan(txn, &row) : 0);
     row.pub.nlink++;
-    if (row.pub.parent == 0)
+    if (row.pub.parent == 0 || is_orphan)
         row.pub.parent = rec->parent;
     row.pub.attrs.ctime = rec->time;
     txn_put_inode(txn, &row);

@@ -354,3 +354,29 @@ Test(names, paths)
         expect_str(path, cases[i].path);
     }
 }
+
+/* In the union of several nodes' names, one that was taken may come back. */
+Test(names, an_orphan_gets_a_name)
+{
+    add_file(&f, 10, ROOT_INO, "a", 5);
+    add_unlink(&f, 10, ROOT_INO, "a", RECORD_ORPHAN);
+    apply_ok(&f);
+    add_link(&f, 10, ROOT_INO, "b");
+    apply_bad(&f);
+    struct record rec = {.type = REC_LINK,
+                         .flags = RECORD_ORPHAN,
+                         .ino = 10,
+                         .parent = ROOT_INO,
+                         .cookie = 90,
+                         NAMED("b")};
+    add(&f, rec);
+    apply_ok(&f);
+    expect_u64(lookup(&f, ROOT_INO, "b"), 10);
+    expect_u64(inode_of(&f, 10).nlink, 1);
+    expect_u64(view_state(f.view).files, 1);
+    expect_check_ok(f.view);
+    rec.name = "c";
+    rec.cookie = 91;
+    add(&f, rec);
+    apply_bad(&f);
+}
