@@ -63,7 +63,7 @@ static bool hold_inode(struct replay *rp, uint64_t ino)
 
 static bool hold_inodes(struct replay *rp, const struct record *rec)
 {
-    bool makes_inode = rec->type == REC_MAKE || rec->type == REC_NASCENT ||
+    bool makes_inode = record_makes_inode(rec) || rec->type == REC_NASCENT ||
                        (rec->type == REC_SEAL && rec->flags & RECORD_BIRTH);
     return (makes_inode || hold_inode(rp, rec->ino)) &&
            (!rec->parent || hold_inode(rp, rec->parent)) &&
@@ -73,7 +73,8 @@ static bool hold_inodes(struct replay *rp, const struct record *rec)
 
 static bool is_operation(const struct record *rec)
 {
-    return (rec->type >= REC_SEAL && rec->type <= REC_REAP) || rec->type == REC_NASCENT;
+    return (rec->type >= REC_SEAL && rec->type <= REC_REAP) || rec->type == REC_VERSION ||
+           rec->type == REC_NASCENT;
 }
 
 static bool is_nascent_now(struct store *store, uint64_t ino)
@@ -110,6 +111,13 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     return 0;
 }
 
+/* 0: another node made the inode, and what it gives out says nothing of what is free here. */
+static uint64_t own_number(struct store *store, uint64_t ino)
+{
+    uint64_t number = ino & ((1ull << 48) - 1);
+    return store_owns_inode(store, number) ? number : 0;
+}
+
 static int replay_record(const struct record *rec, void *arg)
 {
     struct replay *rp = arg;
@@ -118,7 +126,7 @@ static int replay_record(const struct record *rec, void *arg)
         return restore_pack(store, rec);
     if (!is_operation(rec))
         return 0;
-    rp->max_ino = max_u64(rp->max_ino, rec->ino & ((1ull << 48) - 1));
+    rp->max_ino = max_u64(rp->max_ino, own_number(store, rec->ino));
     bool birth = rec->type == REC_SEAL && rec->flags & RECORD_BIRTH;
     bool nascent = rec->type == REC_NASCENT || (!birth && is_nascent_now(store, rec->ino));
     if (rec->seq <= rp->cut && !nascent)
@@ -326,7 +334,8 @@ static int begin_epoch(struct store *store, char **ret_text)
     uint64_t last =
         max_u64(max_u64(journal_found(store->commit.journal).epoch, remote_epoch(store->remote)),
                 max_u64(epoch, next));
-    last = max_u64(max_u64(last, journal_anchor(store->commit.journal)->epoch), view.max_ino >> 24);
+    last = max_u64(max_u64(last, journal_anchor(store->commit.journal)->epoch),
+                   own_number(store, view.max_ino) >> 24);
     last = max_u64(last, view.applied_seq >> SEQ_EPOCH_SHIFT);
     if (store->node)
         return node_next_epoch(store->node, last, &store->local.epoch, ret_text);
@@ -483,7 +492,8 @@ static int begin_session(struct store *store, struct replay *rp, bool is_reader,
 static int settle_left(struct store *store, struct replay *rp)
 {
     struct view_state view = view_state(store->local.view);
-    uint64_t ino = max_u64(max_u64(view.max_ino, rp->max_ino) + 1, store->local.epoch << 24);
+    uint64_t used = max_u64(own_number(store, view.max_ino), rp->max_ino);
+    uint64_t ino = max_u64(used + 1, store->local.epoch << 24);
     atomic_store(&store->own->next_ino, ino);
     history_begin(store->commit.history, rp->cut);
     TRY(remove_leftovers(store));
