@@ -10,9 +10,10 @@ import pytest
 
 import remote as remotes
 import rig
+from test_union_mounts import exchange
 
 NODES = 3
-QUIET_S = 60  # until all nodes show the same, once nothing changes: 5 s where the machine is quiet
+QUIET_S = 120  # until all nodes show the same, once nothing changes: 5 s where the machine is quiet
 
 
 class Contents:
@@ -61,10 +62,17 @@ class Job:
         """What is there is replaced: who reads a file that is changed in place may see both."""
         number = self.contents.new()
         if anew:
-            rig.write_file(path, self.contents.bytes(number))
+            rig.write_file(path, self.contents.bytes(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         else:
             rig.write_file(path + ".tmp", self.contents.bytes(number))
             os.rename(path + ".tmp", path)
+
+    def take_away(self, node, path):
+        """Another file may have come to its name since it was listed: what goes is what is looked at."""
+        gone = os.path.join(os.path.dirname(path), self.fresh(node))
+        os.rename(path, gone)
+        self.contents.may_go.add(self.look(gone))
+        os.remove(gone)
 
     def op_make(self, node, mnt):
         dirs, _ = self.paths(mnt)
@@ -73,8 +81,6 @@ class Job:
     def op_make_shared(self, node, mnt):
         dirs, _ = self.paths(mnt)
         path = os.path.join(self.rng.choice(dirs), f"shared{self.rng.randrange(4)}")
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            self.contents.may_go.add(self.look(path))
         with contextlib.suppress(IsADirectoryError):
             self.contents.may_go.add(len(self.contents.sizes))  # another node may make it, too
             self.write(path, anew=False)
@@ -89,9 +95,9 @@ class Job:
         _, files = self.paths(mnt)
         if files:
             path = self.rng.choice(files)
-            self.contents.may_go.add(self.look(path))
+            self.take_away(node, path)
             self.contents.may_go.add(len(self.contents.sizes))  # another node may remove it, or replace it
-            self.write(path, anew=False)
+            self.write(path)
 
     def op_append(self, node, mnt):
         """A file of another node becomes one of this node."""
@@ -111,20 +117,19 @@ class Job:
     def op_remove(self, node, mnt):
         _, files = self.paths(mnt)
         if files:
-            path = self.rng.choice(files)
-            self.contents.may_go.add(self.look(path))
-            os.remove(path)
+            self.take_away(node, self.rng.choice(files))
 
     def op_rename(self, node, mnt):
         dirs, files = self.paths(mnt)
         if not files:
             return
         path, to = self.rng.choice(files), os.path.join(self.rng.choice(dirs), self.fresh(node))
-        if self.rng.random() < 0.3:
-            to = self.rng.choice(files)
-            if to != path:
-                self.contents.may_go.add(self.look(to))
-        os.rename(path, to)
+        kept = [other for other in files if other != path and "shared" not in other + path]  # those may be replaced
+        if self.rng.random() < 0.3 and kept:
+            exchange(path, self.rng.choice(kept))
+            self.take_away(node, path)
+        else:
+            os.rename(path, to)
 
     def op_rename_dir(self, node, mnt):
         dirs, _ = self.paths(mnt)
@@ -140,8 +145,7 @@ class Job:
         top = self.rng.choice(dirs[1:])
         for base, names, files in os.walk(top, topdown=False):
             for name in files:
-                self.contents.may_go.add(self.look(os.path.join(base, name)))
-                os.remove(os.path.join(base, name))
+                self.take_away(node, os.path.join(base, name))
             os.rmdir(base)
 
     def op_kill(self, node, mnt):
