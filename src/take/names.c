@@ -15,6 +15,7 @@
 #include "take/internal.h"
 
 #define STAND_INS_MAX 64u
+#define LISTED_MAX 1024u
 
 struct listed {
     uint64_t ino;
@@ -22,15 +23,35 @@ struct listed {
     uint16_t len;
     char name[NAME_LEN_MAX + 1];
 };
-DEFINE_VECTOR(listing, struct listed);
+
+/* A part of a directory. */
+struct listing {
+    VECTOR(struct listed) list;
+    uint64_t last; /* cookie of the last one; the next part begins behind it */
+    bool is_full;  /* there may be more */
+};
 
 static int add_listed(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
 {
     struct listing *listing = arg;
-    struct listed *item = vector_next(listing);
+    struct listed *item = vector_next(&listing->list);
     *item = (struct listed){.ino = entry->ino, .type = entry->type, .len = (uint16_t)name_len};
     memcpy(item->name, name, name_len);
-    return 0;
+    listing->last = entry->cookie;
+    listing->is_full = listing->list.count == LISTED_MAX;
+    return listing->is_full;
+}
+
+static void next_part(struct listing *listing)
+{
+    listing->list.count = 0;
+    listing->is_full = false;
+}
+
+/* Of two results, what is left to do. */
+static int worse(int a, int b)
+{
+    return a < 0 || (a == TAKEN_LATER && b >= 0) ? a : b;
 }
 
 /* --- what the union says of an inode of this node --------------------------------------------- */
@@ -128,20 +149,22 @@ static int remove_entry(struct take *take, uint64_t dir, const struct listed *na
 
 static int remove_directory(struct take *take, uint64_t dir, const struct listed *name)
 {
-    int later = TAKEN_DONE, r = stands_dir_alone(take, name->ino);
+    int later, r = stands_dir_alone(take, name->ino);
     if (r < 0)
         return r;
     if (r == IS_THERE || (r == IS_UNKNOWN && store_owns_inode(take->options.store, name->ino)))
         return TAKEN_LATER;
-    struct listing listing = {0};
-    r = ns_readdir(take->ns, name->ino, 0, 1024, add_listed, &listing);
-    for (size_t i = 0; i < listing.count && r >= 0; i++) {
-        r = remove_entry(take, name->ino, &listing.at[i]);
-        later = r == TAKEN_LATER ? r : later;
+    struct listing part = {.is_full = true};
+    for (later = TAKEN_DONE; part.is_full && later >= 0;) {
+        next_part(&part);
+        r = ns_readdir(take->ns, name->ino, part.last, LISTED_MAX, add_listed, &part);
+        later = worse(r, later);
+        for (size_t i = 0; i < part.list.count && later >= 0; i++)
+            later = worse(remove_entry(take, name->ino, &part.list.at[i]), later);
     }
-    vector_free(&listing);
-    if (r < 0 || later != TAKEN_DONE)
-        return r < 0 ? r : later;
+    vector_free(&part.list);
+    if (later != TAKEN_DONE)
+        return later;
     return unlink_name(take, dir, name);
 }
 
@@ -328,26 +351,36 @@ static int take_entry_closed(struct take *take, uint64_t dir, const struct liste
 
 typedef int entry_fn(struct take *take, uint64_t dir, const struct listed *name);
 
-/* The worst of all. */
-static int with_gate(struct take *take, uint64_t dir, const struct listing *listing, entry_fn *fn)
+static int with_gate(struct take *take, uint64_t dir, const struct listing *part, entry_fn *fn)
 {
     int later = TAKEN_DONE;
-    for (size_t i = 0; i < listing->count && !atomic_load(&take->stops); i++) {
+    for (size_t i = 0; i < part->list.count && later >= 0 && !atomic_load(&take->stops); i++) {
         fs_taken_begin(take->options.fs);
-        int r = fn(take, dir, &listing->at[i]);
+        later = worse(fn(take, dir, &part->list.at[i]), later);
         fs_taken_end(take->options.fs);
         take_tell(take);
-        if (r < 0)
-            return r;
-        later = r == TAKEN_LATER ? r : later;
     }
+    return later;
+}
+
+static int take_there(struct take *take, uint64_t ino, uint64_t dir)
+{
+    struct listing part = {.is_full = true};
+    int later = TAKEN_DONE;
+    while (part.is_full && later >= 0) {
+        next_part(&part);
+        later = worse(view_readdir(take->view, ino, part.last, add_listed, &part), later);
+        if (later >= 0)
+            later = worse(with_gate(take, dir, &part, take_entry_closed), later);
+    }
+    vector_free(&part.list);
     return later;
 }
 
 struct lacking {
     struct take *take;
     uint64_t ino;
-    struct listing found;
+    struct listing part;
 };
 
 static int note_lacking(const struct view_entry *entry, const char *name, size_t name_len,
@@ -356,7 +389,7 @@ static int note_lacking(const struct view_entry *entry, const char *name, size_t
     struct lacking *lacking = arg;
     struct view_entry there;
     int r = view_lookup(lacking->take->view, lacking->ino, name, name_len, &there);
-    return r == -ENOENT ? add_listed(entry, name, name_len, &lacking->found) : r;
+    return r == -ENOENT ? add_listed(entry, name, name_len, &lacking->part) : r;
 }
 
 static int remove_entry_closed(struct take *take, uint64_t dir, const struct listed *name)
@@ -368,20 +401,20 @@ static int remove_entry_closed(struct take *take, uint64_t dir, const struct lis
     return remove_entry(take, dir, name);
 }
 
-static int take_names(struct take *take, uint64_t ino, uint64_t dir)
+static int take_lacking(struct take *take, uint64_t ino, uint64_t dir)
 {
-    struct listing there = {0};
-    struct lacking lacking = {.take = take, .ino = ino};
-    int later = TAKEN_DONE, r = view_readdir(take->view, ino, 0, add_listed, &there);
-    if (r >= 0)
-        r = later = with_gate(take, dir, &there, take_entry_closed);
-    if (r >= 0)
-        r = ns_readdir(take->ns, dir, 0, 1024, note_lacking, &lacking);
-    if (r >= 0)
-        r = with_gate(take, dir, &lacking.found, remove_entry_closed);
-    vector_free(&there);
-    vector_free(&lacking.found);
-    return r < 0 ? r : r == TAKEN_LATER ? r : later;
+    struct lacking lacking = {.take = take, .ino = ino, .part = {.is_full = true}};
+    struct listing *part = &lacking.part;
+    int later = TAKEN_DONE;
+    while (part->is_full && later >= 0) {
+        next_part(part);
+        later =
+            worse(ns_readdir(take->ns, dir, part->last, LISTED_MAX, note_lacking, &lacking), later);
+        if (later >= 0)
+            later = worse(with_gate(take, dir, part, remove_entry_closed), later);
+    }
+    vector_free(&part->list);
+    return later;
 }
 
 int take_directory(struct take *take, uint64_t ino)
@@ -390,11 +423,13 @@ int take_directory(struct take *take, uint64_t ino)
     int r = take_local_dir(take, ino, &dir);
     if (r < 0) /* it comes with the directory that it is in */
         return r == -ENOENT ? TAKEN_DONE : r;
-    int names = take_names(take, ino, dir);
-    if (names < 0)
-        return names;
+    int later = take_there(take, ino, dir);
+    if (later >= 0)
+        later = worse(take_lacking(take, ino, dir), later);
+    if (later < 0)
+        return later;
     fs_taken_begin(take->options.fs);
-    r = take_inode(take, ino);
+    later = worse(take_inode(take, ino), later);
     fs_taken_end(take->options.fs);
-    return r < 0 ? r : r == TAKEN_LATER ? r : names;
+    return later;
 }

@@ -216,3 +216,13 @@ def test_a_store_says_that_content_is_elsewhere(node, directory):
     copied = b.verb("cp", f"{b.store}:/theirs", os.path.join(directory, "copied"), code=1)
     assert "another node" in copied.stderr, copied
     assert not os.path.exists(os.path.join(directory, "copied"))
+
+
+def test_a_large_directory_comes_and_goes(node):
+    a, b = node(), node()
+    os.mkdir(at(a, "d"))
+    for i in range(3000):
+        rig.write_file(at(a, "d", f"f{i}"), b"")
+    rig.poll(lambda: os.path.isdir(at(b, "d")) and len(os.listdir(at(b, "d"))) == 3000, TAKEN_S, "all files")
+    shutil.rmtree(at(b, "d"))
+    await_tree(a, {})
