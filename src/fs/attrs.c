@@ -52,10 +52,25 @@ static void fill_stat(struct fs *fs, const struct commit_now *now, struct stat *
     ret->st_blocks = (blkcnt_t)((blocks_now(fs, now) + 511) / 512);
 }
 
+/* Another node's file: its size is that of the content that a read would give, which may be newer
+ * than what was taken of it, or older. With another size the kernel would show zeros behind it. */
+static void settle_elsewhere(struct fs *fs, struct commit_now *now)
+{
+    struct store *others = atomic_load(&fs->others);
+    struct ns_inode there;
+    if (!others || ns_inode(store_ns(others), now->inode.ino, &there) < 0 ||
+        there.version == now->inode.version)
+        return;
+    now->size = there.attrs.size;
+    now->mtime = there.attrs.mtime;
+}
+
 int fs_getattr(struct fs *fs, uint64_t ino, struct stat *ret)
 {
     struct commit_now now;
     TRY(commit_look(fs->commit, ino, &now));
+    if (now.inode.is_elsewhere)
+        settle_elsewhere(fs, &now);
     fill_stat(fs, &now, ret);
     return 0;
 }

@@ -61,23 +61,37 @@ static int write_piece(struct bringing *b, uint64_t offset, const void *bytes, u
     return r;
 }
 
-static int copy_content(struct bringing *b)
+static int copy_pieces(struct bringing *b, struct store *others, uint64_t size)
 {
-    struct store *others = atomic_load(&b->fs->others);
     _cleanup_free_ uint8_t *bytes = xmalloc(PIECE);
-    if (!others)
-        return -EIO;
-    for (uint64_t at = 0; at < b->from.attrs.size; at += PIECE) {
+    for (uint64_t at = 0; at < size; at += PIECE) {
         struct store_read_end end;
         const struct store_read how = {.ino = b->from.ino,
                                        .offset = at,
                                        .buf = bytes,
-                                       .length = (size_t)min_u64(PIECE, b->from.attrs.size - at),
+                                       .length = (size_t)min_u64(PIECE, size - at),
                                        .reach = STORE_REACH_REMOTE};
         TRY(store_read(others, &how, &end));
         TRY(write_piece(b, at, bytes, (uint32_t)how.length));
     }
     return 0;
+}
+
+/* -ESTALE: its node changed it meanwhile, and a copy would be a mixture. */
+static int copy_content(struct bringing *b)
+{
+    struct store *others = atomic_load(&b->fs->others);
+    struct ns_inode there, now;
+    if (!others)
+        return -EIO;
+    int r = ns_inode(store_ns(others), b->from.ino, &there);
+    if (r == 0)
+        r = copy_pieces(b, others, there.attrs.size);
+    if (r == 0)
+        r = ns_inode(store_ns(others), b->from.ino, &now);
+    if (r < 0)
+        return r == -ENOENT ? -ESTALE : r;
+    return now.version == there.version ? 0 : -ESTALE;
 }
 
 struct copying_xattrs {
