@@ -97,15 +97,15 @@ def test_a_wait_for_nvme_finds_what_was_renamed(cairn, directory, lane):
             save = lane.save({"x": 1}, path)
             save.result()
             rename(path)
-            assert save.wait("nvme", timeout=60) is save
+            assert save.wait("nvme", timeout=60 * rig.PATIENCE) is save
             if place == cairn.mnt:
-                lane.wait(level="nvme", timeout=60)
+                lane.wait(level="nvme", timeout=60 * rig.PATIENCE)
         for end, number in ((os.remove, errno.ENOENT), (lambda path: lane.save({"x": 2}, path).result(), errno.ESTALE)):
             save = lane.save({"x": 1}, path := os.path.join(place, "b.pt"))
             save.result()
             end(path)
             with rig.fails(number):
-                save.wait("nvme", timeout=60)
+                save.wait("nvme", timeout=60 * rig.PATIENCE)
 
 
 def test_wait_for_all_covers_what_was_renamed(cairn, lane):

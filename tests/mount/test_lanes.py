@@ -150,7 +150,7 @@ def test_it_is_no_attribute(cairn, mnt):
     with pytest.raises(OSError):
         os.removexattr(path, LANE)
     for where in (path, mnt):
-        assert os.getxattr(where, LANE) == b"1 stage=%d remote=0" % cairn.status()["stage"]["total_bytes"]
+        assert os.getxattr(where, LANE) == b"1 stage=%d remote=0 loads=0" % cairn.status()["stage"]["total_bytes"]
     assert clients(cairn)
     cairn.remount()
     assert clients(cairn) == {} and os.listxattr(path) == []
@@ -225,7 +225,7 @@ def test_a_remote_is_told_of(on_remote, directory):
     """With a remote that takes what is written here."""
     cairn = on_remote(remotes.DirRemote(directory))
     cairn.mount()
-    assert os.getxattr(cairn.mnt, LANE).endswith(b" remote=1")
+    assert os.getxattr(cairn.mnt, LANE).endswith(b" remote=1 loads=0")
 
 
 def test_a_successor_hears_of_it_again(mount_factory, directory, request):
