@@ -152,8 +152,8 @@ CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct 
  * anything on the mount. It becomes no attribute, and changes nothing of the inode: neither stored
  * nor listed. The value is the text "1 pending=BYTES saves=N blocked_ns=NS published=N failed=N
  * error=TEXT", 512 bytes at most. Read, the attribute is "1 stage=BYTES remote=0|1
- * loads=N": the size of the stage, whether what is written here goes to a remote, and how many loads
- * have the file open. */
+ * loads=N": the size of the stage, whether what is written here goes to a remote, and how many
+ * loads have the file open. */
 #define FS_LANES_MAX 256u
 struct fs_lane {
     struct process process;
