@@ -121,21 +121,6 @@ static void go_on(void *arg)
         front_room(front);
 }
 
-static bool is_known(uint64_t ino, void *arg)
-{
-    struct service *service = arg;
-    struct front *front = service->front;
-    return !front || front_knows(front, ino);
-}
-
-static void forget_name(uint64_t dir, const char *name, void *arg)
-{
-    struct service *service = arg;
-    struct front *front = service->front;
-    if (front)
-        front_forget_name(front, dir, name);
-}
-
 /* --- life ------------------------------------------------------------------------------------- */
 
 int service_take_start(struct service *service, struct service_error *error)
@@ -146,8 +131,6 @@ int service_take_start(struct service *service, struct service_error *error)
                                          .fs = service->fs,
                                          .open = open_others,
                                          .room = go_on,
-                                         .is_known = is_known,
-                                         .forget_name = forget_name,
                                          .arg = service};
     service->take = take_new(&options);
     int r = take_start(service->take);

@@ -69,6 +69,14 @@ void fs_read(struct fs *fs, const struct store_read_request *request, bool leave
     store_start_read(fs->store, &looking);
 }
 
+void fs_end_reads(struct fs *fs)
+{
+    struct store *others = atomic_load(&fs->others);
+    store_end_reads(fs->store);
+    if (others)
+        store_end_reads(others);
+}
+
 /* --- fallocate -------------------------------------------------------------------------------- */
 
 /* Room is given when bytes come, and may come free until then; but not more than there

@@ -239,6 +239,8 @@ static inline bool fs_is_load(int flags)
 }
 /* As store_start_read(). `leaves_atime`: the time of access stays as it is (O_NOATIME). */
 void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime);
+/* Returns when no read is under way. No caller starts new ones. */
+void fs_end_reads(struct fs *fs);
 
 /* As fallocate(2); collapsing and inserting are -EOPNOTSUPP. */
 CAIRN_MUST_CHECK int fs_fallocate(struct fs *fs, uint64_t ino, int mode, uint64_t offset,

@@ -20,6 +20,5 @@ void fs_taken_begin(struct fs *fs);
 void fs_taken_end(struct fs *fs);
 
 /* Performs `rec` as history_commit() does; the inodes that it names need not be held. What it takes
- * the last name of lives on without one: *ret_nameless, for fs_forget() after fs_taken_end(), if
- * the kernel does not know it; else 0. */
+ * the last name of lives on without one: *ret_nameless, for fs_forget(); else 0. */
 CAIRN_MUST_CHECK int fs_taken_commit(struct fs *fs, struct record *rec, uint64_t *ret_nameless);

@@ -130,17 +130,6 @@ void front_changed(struct front *front, const uint64_t *inos, size_t count, bool
         atomic_store(&front->changed_at, clock_monotonic_ns());
 }
 
-bool front_knows(struct front *front, uint64_t ino)
-{
-    return fuse_lowlevel_notify_inval_inode(front->se, ino, -1, 0) != -ENOENT;
-}
-
-void front_forget_name(struct front *front, uint64_t dir, const char *name)
-{
-    if (!atomic_load(&front->stopping))
-        (void)fuse_lowlevel_notify_inval_entry(front->se, dir, name, strlen(name));
-}
-
 void front_passport(struct front *front, struct front_passport *ret, int *ret_fd)
 {
     *ret = atomic_load(&front->has_passport) ? front->passport : (struct front_passport){0};
@@ -227,7 +216,7 @@ void front_stop(struct front *front)
         (void)pthread_join(front->resumer, NULL);
     }
     end_threads(front);
-    store_end_reads(front->store); /* they answer through the session */
+    fs_end_reads(front->fs); /* they answer through the session */
     drop_parked(front, &front->locked.content);
     drop_parked(front, &front->locked.changes);
     end_syncing(front);

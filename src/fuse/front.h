@@ -55,12 +55,6 @@ void front_room(struct front *front);
  * none that holds a lock: it may wait for such a thread. */
 void front_changed(struct front *front, const uint64_t *inos, size_t count, bool has_content);
 
-/* May the kernel know the inode? Any thread. */
-bool front_knows(struct front *front, uint64_t ino);
-/* The kernel is to look a name up again. Blocks while a call changes the directory: no thread that
- * answers requests, and none that keeps them waiting. */
-void front_forget_name(struct front *front, uint64_t dir, const char *name);
-
 /* For a successor. *ret_fd is the front's. */
 void front_passport(struct front *front, struct front_passport *ret, int *ret_fd);
 

@@ -102,15 +102,20 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_entry(req, r, &st, false);
 }
 
-/* Inodes are found by number at any time: FORGET matters only for unlinked ones. The request may
- * come late, or be repeated: the kernel may have found the inode again since. Then another will
- * come. */
+/* The request may come late, or be repeated: the kernel may have found the inode again since. Then
+ * another will come. */
+static bool kernel_knows(struct front *front, uint64_t ino)
+{
+    return fuse_lowlevel_notify_inval_inode(front->se, ino, -1, 0) != -ENOENT;
+}
+
+/* Inodes are found by number at any time: FORGET matters only for unlinked ones. */
 static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
     struct front *front = front_of(req);
     int r = 0;
     for (size_t i = 0; i < count && r == 0; i++)
-        if (fs_is_nameless(front->fs, forgets[i].ino) && !front_knows(front, forgets[i].ino))
+        if (fs_is_nameless(front->fs, forgets[i].ino) && !kernel_knows(front, forgets[i].ino))
             r = fs_forget(front->fs, forgets[i].ino);
     if (r < 0)
         front_park(req); /* those before know of it already when it is repeated */

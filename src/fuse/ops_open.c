@@ -93,6 +93,8 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     int r = front_open_again(front, &opened) ? fs_getattr(front->fs, current.before.ino, &st)
                                              : fs_create(front->fs, &new, fi->flags, &st, &opened);
     cached_entries_changed(front, parent, r);
+    if (r == -EEXIST && !(fi->flags & O_EXCL))
+        r = -ESTALE; /* another node made it: the kernel looks the name up again, and opens it */
     if (r < 0) {
         reply_result(req, r);
         return;

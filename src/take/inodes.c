@@ -37,51 +37,27 @@ void ino_set_clear(struct ino_set **set)
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-void take_note_change(struct take *take, uint64_t ino)
-{
-    vector_add(&take->changed, ino);
-}
-
-static void note_name(struct take *take, uint64_t dir, const char *name, uint16_t len)
-{
-    struct take_name changed = {.dir = dir};
-    memcpy(changed.name, name, len);
-    vector_add(&take->names, changed);
-}
-
 int take_commit(struct take *take, struct record *rec)
 {
     uint64_t nameless;
-    bool is_name = rec->parent != 0;
     TRY(fs_taken_commit(take->options.fs, rec, &nameless));
-    take_note_change(take, is_name ? rec->parent : rec->ino);
-    if (is_name)
-        note_name(take, rec->parent, rec->name, rec->name_len);
-    if (rec->parent2) {
-        take_note_change(take, rec->parent2);
-        note_name(take, rec->parent2, rec->name2, rec->name2_len);
-    }
+    vector_add(&take->changed, rec->parent ? rec->parent : rec->ino);
+    if (rec->parent2)
+        vector_add(&take->changed, rec->parent2);
+    if (rec->type == REC_VERSION)
+        vector_add(&take->rewritten, rec->ino);
     if (nameless)
         vector_add(&take->nameless, nameless);
     return 0;
 }
 
-/* The kernel ends what it has forgotten; what it did not know, nobody else would. */
-static void end_nameless(struct take *take, uint64_t ino)
+void take_end_nameless(struct take *take)
 {
-    if (!fs_is_open(take->options.fs, ino) && !take->options.is_known(ino, take->options.arg) &&
-        fs_forget(take->options.fs, ino) < 0)
-        log_debug("inode %llu, which another node removed, ends with the mount",
-                  (unsigned long long)ino);
-}
-
-void take_tell(struct take *take)
-{
-    for (size_t i = 0; i < take->names.count; i++)
-        take->options.forget_name(take->names.at[i].dir, take->names.at[i].name, take->options.arg);
+    size_t left = 0;
     for (size_t i = 0; i < take->nameless.count; i++)
-        end_nameless(take, take->nameless.at[i]);
-    take->names.count = take->nameless.count = 0;
+        if (fs_forget(take->options.fs, take->nameless.at[i]) < 0)
+            take->nameless.at[left++] = take->nameless.at[i];
+    take->nameless.count = left;
 }
 
 int take_local_dir(struct take *take, uint64_t ino, uint64_t *ret)

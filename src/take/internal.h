@@ -13,12 +13,6 @@
 
 DEFINE_VECTOR(take_inos, uint64_t);
 
-struct take_name {
-    uint64_t dir;
-    char name[NAME_LEN_MAX + 1];
-};
-DEFINE_VECTOR(take_names, struct take_name);
-
 struct ino_set {
     UT_hash_handle hh;
     uint64_t ino;
@@ -36,10 +30,11 @@ struct take {
     bool has_floor;          /* the union has them */
     struct ino_set *aliases; /* directories of the union that another one of this node stands for */
     struct ino_set *pending; /* inodes of the union that are to be looked at */
-    /* Here, what the kernel is to be told of: */
-    struct take_inos changed;
-    struct take_names names;
-    struct take_inos nameless; /* that lost their last names */
+    /* Here, what the kernel is to be told of: whose attributes changed, and of these whose content.
+     * Not of names: it would be waited for by the directory's lock, which a call holds that this
+     * daemon has to answer; it keeps them for a second only. */
+    struct take_inos changed, rewritten;
+    struct take_inos nameless; /* that lost their last names, and have not ended yet */
     pthread_t thread;
     bool is_started;
     _Atomic bool stops;
@@ -73,10 +68,10 @@ CAIRN_MUST_CHECK int take_inode(struct take *take, uint64_t ino);
 /* Makes an inode that only the union has. */
 CAIRN_MUST_CHECK int take_new_inode(struct take *take, const struct view_inode *inode, uint64_t dir,
                                     const char *name, uint16_t name_len);
-/* After fs_taken_end(): tells the kernel what names changed, and ends what has none any more. */
-void take_tell(struct take *take);
+/* What has no name any more ends, or ends when it is closed. The kernel may know it still, and gets
+ * an error for it then, as for any file that another node removed. */
+void take_end_nameless(struct take *take);
 CAIRN_MUST_CHECK int take_commit(struct take *take, struct record *rec);
-void take_note_change(struct take *take, uint64_t ino);
 
 /* --- names.c ---------------------------------------------------------------------------------- */
 

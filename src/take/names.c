@@ -358,7 +358,7 @@ static int with_gate(struct take *take, uint64_t dir, const struct listing *part
         fs_taken_begin(take->options.fs);
         later = worse(fn(take, dir, &part->list.at[i]), later);
         fs_taken_end(take->options.fs);
-        take_tell(take);
+        take_end_nameless(take);
     }
     return later;
 }

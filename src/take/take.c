@@ -52,7 +52,7 @@ void take_free(struct take *take)
     ino_set_clear(&take->aliases);
     ino_set_clear(&take->pending);
     vector_free(&take->changed);
-    vector_free(&take->names);
+    vector_free(&take->rewritten);
     vector_free(&take->nameless);
     vector_free(&take->locked.noted);
     mutex_done(&take->locked.lock);
@@ -261,11 +261,11 @@ static int take_each(struct take *take, size_t *ret_done)
     return r < 0 ? r : 0;
 }
 
-static void tell_kernel(struct take *take)
+static void tell_of(struct take *take, struct take_inos *inos, bool has_content)
 {
-    vector_sort_unique(&take->changed);
-    change_notify(take->commit->change, take->changed.at, take->changed.count, true);
-    take->changed.count = 0;
+    vector_sort_unique(inos);
+    change_notify(take->commit->change, inos->at, inos->count, has_content);
+    inos->count = 0;
 }
 
 static int take_pending(struct take *take)
@@ -274,7 +274,8 @@ static int take_pending(struct take *take)
     int r = 0;
     while (r == 0 && done > 0 && take->pending)
         r = take_each(take, &done);
-    tell_kernel(take);
+    tell_of(take, &take->changed, false);
+    tell_of(take, &take->rewritten, true);
     return r;
 }
 

@@ -23,12 +23,8 @@ struct take_options {
     /* Opens the store that follows, started; take closes it. Called again a while after it failed.
      * -ENOENT: there is no union yet. *ret_text: why (caller frees). Blocks. */
     int (*open)(void *arg, struct store **ret, char **ret_text);
-    /* Does the kernel know the inode? */
-    bool (*is_known)(uint64_t ino, void *arg);
     /* Changes that waited for the union may go on. */
     void (*room)(void *arg);
-    /* The kernel is to look the name up again. Blocks while a call changes the directory. */
-    void (*forget_name)(uint64_t dir, const char *name, void *arg);
     void *arg;
 };
 

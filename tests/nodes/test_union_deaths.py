@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Daemons of nodes die right after they took what other nodes wrote, before that is on NVMe."""
 import os
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -54,3 +57,33 @@ def test_new_inodes_stay_in_the_nodes_own_numbers(node):
     assert rig.read_file(b.mnt + "/mine") == b"a" * 1000
     rig.poll(lambda: os.path.exists(a.mnt + "/more"), TAKEN_S, "the other's newer file")
     assert rig.read_file(a.mnt + "/more") == b"m" * 1000
+
+
+MAKER = """
+import os, sys, itertools
+for i in itertools.count():
+    path = f"{sys.argv[1]}-{i}"
+    try:
+        os.mkdir(path)
+        os.rmdir(path)
+    except OSError:
+        pass
+"""
+
+
+def test_a_daemon_dies_while_it_takes_names_of_a_directory_in_use(node):
+    """To tell the kernel of a name means to wait for the directory's lock, which a call has that the daemon does not answer any more."""
+    a, b = node(), node()
+    os.mkdir(os.path.join(a.mnt, "d"))
+    rig.poll(lambda: os.path.isdir(os.path.join(b.mnt, "d")), 30, "the directory")
+    users = [subprocess.Popen([sys.executable, "-c", MAKER, os.path.join(b.mnt, "d", name)]) for name in "xyz"]
+    try:
+        for i in range(600):
+            rig.write_file(os.path.join(a.mnt, "d", f"f{i}"), b"x")
+        rig.poll(lambda: os.path.exists(os.path.join(b.mnt, "d/f0")), 30, "the first name", 0.002)
+        b.proc.kill()
+        assert b.proc.wait(30) == -signal.SIGKILL
+    finally:
+        for user in users:
+            user.kill()
+            user.wait()
