@@ -3,7 +3,7 @@
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 #include "daemon/when.h"
-#include "remote/maintenance.h"
+#include "snapshots/snapshots.h"
 
 static enum job_kind kind_of(const cJSON *request)
 {

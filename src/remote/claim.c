@@ -8,7 +8,7 @@ void remote_head_published(struct remote *remote, const struct head *head)
 {
     remote->prefix.head = *head;
     if (head_has_history(head))
-        history_note(&remote->maintenance->history, head);
+        snapshots_note_head(remote->snapshots, head);
     /* A head without a state only names the prefix's holder: the journal still begins where
      * it did. */
     bool is_anchor = head->run_count > 0 || !journal_anchor(remote->store->commit.journal)->exists;
@@ -20,6 +20,16 @@ void remote_head_published(struct remote *remote, const struct head *head)
     remote->shared.head_number = head->number;
     remote->shared.files = head->files;
     remote->shared.logical_bytes = head->logical_bytes;
+}
+
+int remote_publish_head(struct remote *remote, struct head *head)
+{
+    int r = head_put(&remote->prefix, head);
+    if (r == -ESTALE)
+        remote_fence(remote, head);
+    if (r == 0)
+        remote_head_published(remote, head);
+    return r;
 }
 
 int remote_note_head(struct remote *remote)

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/vector.h"
 #include "nodes/node.h"
+#include "snapshots/kept.h"
 
 #define INTERVAL_MAX_NS (600ll * 1000000000)
 #define INTERVAL_MIN_NS (1ll * 1000000000)
@@ -195,7 +196,7 @@ static int choose_kept(struct pass *pass)
     for (size_t i = 0; i < pass->heads.count; i++)
         vector_add(&listed, (struct kept_head){.number = pass->heads.at[i].id,
                                                .modified = pass->heads.at[i].modified});
-    int r = kept_choose(pass->remote, listed.at, listed.count, &pass->history);
+    int r = snapshots_choose(pass->remote->snapshots, listed.at, listed.count, &pass->history);
     vector_free(&listed);
     return r;
 }
@@ -442,13 +443,7 @@ static int clean_remote(struct pass *pass)
 
 static void note_kept(struct pass *pass)
 {
-    struct remote_maintenance *maintenance = pass->remote->maintenance;
-    atomic_store(&maintenance->kept_heads, pass->history.heads.count);
-    atomic_store(&maintenance->kept_bytes, pass->kept_bytes);
-    mutex_lock(&maintenance->lock);
-    vector_free(&maintenance->kept);
-    vector_add_all(&maintenance->kept, pass->history.heads.at, pass->history.heads.count);
-    mutex_unlock(&maintenance->lock);
+    snapshots_note_kept(pass->remote->snapshots, &pass->history, pass->kept_bytes);
     pass->remote->prefix.head.has_names = pass->history.has_names; /* the next one says so */
 }
 

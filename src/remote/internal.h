@@ -93,8 +93,9 @@ struct remote {
     struct pool *senders;   /* one pack each */
     struct pool *notifiers; /* read_only: one thread that tells the kernel what changed */
     struct remote_maintenance *maintenance; /* maintenance.h */
-    struct remote_relief relief;            /* the writeback thread's alone */
-    struct missing *missing;                /* again.c; NULL: not a reader without a mount */
+    struct snapshots *snapshots;
+    struct remote_relief relief; /* the writeback thread's alone */
+    struct missing *missing;     /* again.c; NULL: not a reader without a mount */
     struct rate_limit limit;
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, while no caller waits */
@@ -115,6 +116,8 @@ void missing_free(struct missing *missing); /* NULL is fine */
 /* After recovery: makes the prefix and the head that say that we hold it. May be repeated. */
 CAIRN_MUST_CHECK int remote_claim(struct remote *remote, char **ret_text);
 void remote_head_published(struct remote *remote, const struct head *head);
+/* Errors of head_put(); after -ESTALE the remote is fenced. */
+CAIRN_MUST_CHECK int remote_publish_head(struct remote *remote, struct head *head);
 void remote_fence(struct remote *remote, const struct head *theirs);
 /* Nothing more is published from this mount; why was said. */
 void remote_give_up(struct remote *remote);

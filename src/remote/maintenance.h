@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Looking after what lies in the remote, as it can be asked for.
  *
- *   kept.c    which heads stay for longer than the grace
- *   naming.c  snapshots with names
  *   gc.c      objects that no head needs are deleted
  *   runs.c    runs that are missing or damaged are stored again
  *   repair.c  packs that are missing, damaged, small or mostly dead are written anew
@@ -18,13 +16,12 @@
 #include "base/base.h"
 
 struct remote;
+struct snapshots;
+
+/* Of any remote. */
+struct snapshots *remote_snapshots(struct remote *remote);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
-
-/* Of the last pass: calls `fn` with each head that stays for longer than the grace, and the bytes
- * of packs that no other head needs. Any thread. */
-void remote_kept_each(struct remote *remote, void (*fn)(uint64_t head, uint64_t bytes, void *arg),
-                      void *arg);
 
 /* A pass of gc that a caller waits for. */
 struct remote_gc_request {
@@ -38,27 +35,6 @@ struct remote_gc_request {
 /* Any other thread: has the uploader do a pass and waits for it. -ESHUTDOWN: it will not (stopping,
  * fenced, read-only); -ENOTCONN: the remote cannot be reached now; -ECANCELED. */
 CAIRN_MUST_CHECK int remote_gc_ask(struct remote *remote, struct remote_gc_request *request);
-
-/* --- naming.c --------------------------------------------------------------------------------- */
-
-struct naming {
-    enum { NAMING_CREATE, NAMING_RENAME, NAMING_DELETE } kind;
-    char name[64], new_name[64]; /* sane ones: format/snapshot.h */
-    uint64_t seq;                /* NAMING_CREATE: the head has this operation */
-};
-struct naming_state {
-    uint64_t number; /* of the last request; 0: there was none */
-    bool running;
-    int error;
-    char text[256];    /* why, where there was an error */
-    uint64_t head;     /* that has the name now */
-    int64_t published; /* that head was; ns since 1970 */
-};
-/* Any thread: has the uploader do it. -EBUSY: it has another one to do; -EROFS: a mount that only
- * reads; -EOPNOTSUPP: several nodes write the prefix. */
-CAIRN_MUST_CHECK int remote_naming_start(struct remote *remote, const struct naming *naming,
-                                         uint64_t *ret_number);
-void remote_naming_look(struct remote *remote, struct naming_state *ret);
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
 

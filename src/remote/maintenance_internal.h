@@ -6,8 +6,8 @@
 
 #include "base/vector.h"
 #include "remote/internal.h"
-#include "remote/kept.h"
 #include "remote/maintenance.h"
+#include "snapshots/snapshots.h"
 
 #define NOTED_MAX 65536u /* packs */
 
@@ -24,18 +24,10 @@ struct remote_maintenance {
     struct remote_gc_request *request;
     enum { REMOTE_GC_NONE, REMOTE_GC_ASKED, REMOTE_GC_RUNNING } gc;
     int gc_result;
-    struct kept_heads kept; /* of the last pass of gc */
-    struct naming naming;
-    struct naming_state naming_state;
 
     _Atomic bool is_asked; /* for a pass over suspect packs, now */
-    /* Of the last pass: heads that stay for longer than the grace, and the bytes of packs that
-     * nothing but these needs. */
-    _Atomic uint64_t kept_heads, kept_bytes;
 
     /* The uploader's alone. */
-    struct history history;
-    bool told_names;          /* a head of this session says that there may be names */
     int64_t gc_at, repair_at; /* monotonic ns: not before */
     uint64_t relocated;       /* bytes of mostly dead packs, total */
     bool is_deferred;         /* something was left to be merged */
@@ -124,11 +116,6 @@ CAIRN_MUST_CHECK int remote_gc_tick(struct remote *remote);
 /* Before something is deleted. -ESTALE: another writer has the prefix, and the remote is fenced;
  * -EAGAIN: the newest head is none that we know to be published. */
 CAIRN_MUST_CHECK int gc_check_ours(struct remote *remote);
-
-/* --- naming.c --------------------------------------------------------------------------------- */
-
-/* Between two rounds: what was asked for. -ESTALE as of gc. */
-CAIRN_MUST_CHECK int naming_tick(struct remote *remote);
 
 /* --- repair.c --------------------------------------------------------------------------------- */
 

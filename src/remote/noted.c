@@ -150,8 +150,6 @@ void remote_maintenance_free(struct remote_maintenance *maintenance)
         return;
     forget(maintenance, true);
     vector_free(&maintenance->asking);
-    history_done(&maintenance->history);
-    vector_free(&maintenance->kept);
     mutex_done(&maintenance->lock);
     free(maintenance);
 }

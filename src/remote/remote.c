@@ -33,6 +33,33 @@ static bool wait_to_send(void *remote, uint64_t bytes)
     return remote_limit_wait(remote, bytes);
 }
 
+/* --- as its snapshots ask it ------------------------------------------------------------------ */
+
+static int check_snapshots_ours(void *remote)
+{
+    return gc_check_ours(remote);
+}
+
+static int publish_for_snapshots(void *remote, struct head *head)
+{
+    TRY(remote_publish_head(remote, head));
+    return remote_note_head(remote);
+}
+
+static void kick_for_snapshots(void *arg)
+{
+    struct remote *remote = arg;
+    LOCK_SCOPE(&remote->shared.lock);
+    remote_kick_locked(remote);
+}
+
+static bool publishes_no_more(void *arg)
+{
+    struct remote *remote = arg;
+    LOCK_SCOPE(&remote->shared.lock);
+    return remote->shared.fenced || remote->shared.stopping;
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 struct remote *remote_new(struct store *store)
@@ -55,6 +82,9 @@ struct remote *remote_new(struct store *store)
     cond_init(&remote->shared.changed);
     TAILQ_INIT(&remote->shared.waiters);
     remote->maintenance = remote_maintenance_new();
+    const struct snapshots_remote for_snapshots = {
+        remote, check_snapshots_ours, publish_for_snapshots, kick_for_snapshots, publishes_no_more};
+    remote->snapshots = snapshots_new(&remote->prefix, &for_snapshots);
     const struct dense_remote for_dense = {remote,
                                            remote_is_stopping,
                                            remote_has_ours,
@@ -83,6 +113,7 @@ void remote_free(struct remote *remote)
     mutex_done(&remote->shared.lock);
     rate_limit_done(&remote->limit);
     (void)pthread_cond_destroy(&remote->shared.changed);
+    snapshots_free(remote->snapshots);
     remote_maintenance_free(remote->maintenance);
     dense_free(remote->store->dense);
     remote->store->dense = NULL;
@@ -171,6 +202,11 @@ void remote_stop(struct remote *remote)
 struct prefix *remote_prefix(struct remote *remote)
 {
     return &remote->prefix;
+}
+
+struct snapshots *remote_snapshots(struct remote *remote)
+{
+    return remote->snapshots;
 }
 
 const char *remote_shown_instead(const struct remote *remote)

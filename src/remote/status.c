@@ -109,8 +109,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     remote_suspects(remote, &ret->suspect_packs, &ret->suspect_chunks);
     ret->packs = view.packs;
     ret->pack_bytes = view.pack_bytes;
-    ret->kept_states = atomic_load(&remote->maintenance->kept_heads);
-    ret->kept_bytes = atomic_load(&remote->maintenance->kept_bytes);
+    snapshots_totals(remote->snapshots, &ret->kept_states, &ret->kept_bytes);
     ret->held_bytes = view.held_bytes;
     ret->requests_total = traffic.requests;
     ret->retries_total = traffic.retries;

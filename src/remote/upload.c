@@ -134,14 +134,9 @@ static int publish_head(struct upload *up, struct head *head)
     struct remote *remote = up->remote;
     struct store *store = remote->store;
     describe_head(remote, up->cut, head);
-    int r = head_put(&remote->prefix, head);
-    if (r == -ESTALE)
-        remote_fence(remote, head);
-    if (r < 0)
-        return r;
+    TRY(remote_publish_head(remote, head));
     /* The head is there: whatever fails from here on, the next head comes after it. */
-    remote_head_published(remote, head);
-    r = view_published(store->local.view, up->cut, head->number);
+    int r = view_published(store->local.view, up->cut, head->number);
     if (r == 0)
         runs_tidy(&store->local, store->commit.room, head);
     return r;
@@ -346,7 +341,7 @@ void *upload_main(void *arg)
         }
         int r = remote_gc_tick(remote);
         if (r == 0)
-            r = naming_tick(remote);
+            r = snapshots_tick(remote->snapshots, horizon_published(remote->store->commit.horizon));
         if (r == 0 && is_time(remote, last) && is_behind(remote)) {
             last = clock_monotonic_ns();
             r = upload_round(remote);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "remote/maintenance.h"
+#include "snapshots/snapshots.h"
 
 #define LINES_MAX 4096u
 #define JOB_EPOCH_SHIFT 20 /* above the numbers of an epoch's jobs */
@@ -261,19 +262,20 @@ void store_job_status(struct store *store, uint64_t from, void (*fn)(const char 
 
 int store_naming_start(struct store *store, const struct naming *naming, uint64_t *ret_number)
 {
-    return store->remote ? remote_naming_start(store->remote, naming, ret_number) : -ENOTCONN;
+    return store->remote ? snapshots_ask(remote_snapshots(store->remote), naming, ret_number)
+                         : -ENOTCONN;
 }
 
 void store_naming_look(struct store *store, struct naming_state *ret)
 {
     *ret = (struct naming_state){0};
     if (store->remote)
-        remote_naming_look(store->remote, ret);
+        snapshots_look(remote_snapshots(store->remote), ret);
 }
 
 void store_kept_each(struct store *store, void (*fn)(uint64_t head, uint64_t bytes, void *arg),
                      void *arg)
 {
     if (store->remote)
-        remote_kept_each(store->remote, fn, arg);
+        snapshots_each(remote_snapshots(store->remote), fn, arg);
 }

@@ -98,7 +98,7 @@ struct job_status {
     uint64_t lines; /* said so far; only the first few thousand are kept */
 };
 
-/* Of snapshots with names; -ENOTCONN: no remote. Errors else as of remote_naming_start(). */
+/* Of snapshots with names; -ENOTCONN: no remote. Errors else as of snapshots_ask(). */
 struct naming;
 struct naming_state;
 CAIRN_MUST_CHECK int store_naming_start(struct store *store, const struct naming *naming,

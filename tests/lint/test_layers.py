@@ -7,8 +7,8 @@ import pytest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SRC, PUBLIC = os.path.join(ROOT, "src"), os.path.join(ROOT, "include")
-COMPONENTS = ["base", "format", "codec", "tier", "view", "overlay", "stage", "commit", "dense", "prefix", "nodes", "remote", "fetch",
-              "store", "fs", "take", "fuse", "daemon", "cli", "client"]
+COMPONENTS = ["base", "format", "codec", "tier", "view", "overlay", "stage", "commit", "dense", "prefix", "snapshots", "nodes", "remote",
+              "fetch", "store", "fs", "take", "fuse", "daemon", "cli", "client"]
 MAY_USE = {"client": ("base", "format")}  # a library in others' processes: nothing of the daemon is in it
 ONLY_IN = [
     (r"lz4\w*\.h|zstd\w*\.h|blake3\w*\.h", "codec"),

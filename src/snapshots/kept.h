@@ -9,35 +9,8 @@
 
 #include "prefix/prefix.h"
 
-struct remote;
+struct snapshots;
 struct view_remote_pack;
-
-/* What is known of a head. */
-struct known_head {
-    uint64_t number;
-    bool was_read;
-    uint64_t epoch, cut, max_id;
-    int64_t published;
-    uint32_t run_count; /* 0: it has no state, or is damaged */
-    uint64_t *runs;
-};
-DEFINE_VECTOR(known_heads, struct known_head);
-struct known_name {
-    char name[64];
-    struct known_head head;
-};
-DEFINE_VECTOR(known_names, struct known_name);
-
-/* From one pass of gc to the next. The uploader's alone. */
-struct history {
-    struct known_heads heads; /* ascending */
-    struct known_names names; /* ascending */
-};
-void history_done(struct history *history);
-/* This store published it. */
-void history_note(struct history *history, const struct head *head);
-/* The objects of names are read anew. */
-void history_forget_names(struct history *history);
 
 struct kept_head {
     uint64_t number, max_id; /* both ascend */
@@ -53,9 +26,9 @@ struct kept {
     bool is_unsure; /* not all is known yet: no head may go */
 };
 
-/* `heads`: number and modified are those of a listing, ascending. */
-CAIRN_MUST_CHECK int kept_choose(struct remote *remote, const struct kept_head *heads, size_t count,
-                                 struct kept *ret);
+/* `heads`: number and modified are those of a listing, ascending. Blocks. */
+CAIRN_MUST_CHECK int snapshots_choose(struct snapshots *snapshots, const struct kept_head *heads,
+                                      size_t count, struct kept *ret);
 void kept_done(struct kept *kept);
 /* Does a head stay whose number is one of these? */
 bool kept_has(const struct kept *kept, uint64_t first, uint64_t last);
@@ -65,14 +38,3 @@ bool kept_names_run(const struct kept *kept, uint64_t run);
 bool kept_needs_pack(const struct kept *kept, const struct view_remote_pack *pack, int64_t slack);
 /* Counts a pack that such a head needs, if no other one does. */
 void kept_count_pack(struct kept *kept, const struct view_remote_pack *pack, int64_t slack);
-
-/* --- keep.c ----------------------------------------------------------------------------------- */
-
-struct keep_state {
-    uint64_t cut;
-    int64_t published;
-    bool stays;
-};
-/* Sets `stays` of those that the policy chooses; ascending. Of neighbours with one cut, which are
- * one state, only the last is looked at. */
-void keep_choose(const struct head_keep *keep, struct keep_state *states, size_t count);

@@ -5,7 +5,8 @@
 
 #include "../expect.h"
 #include "base/clock.h"
-#include "remote_fixture.h"
+#include "snapshots/internal.h"
+#include "view/remote.h"
 
 #define HOUR (3600 * SECOND_NS)
 #define DAY (24 * HOUR)

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside snapshots/: its state, and what is known of heads and names. */
+#pragma once
+
+#include "snapshots/kept.h"
+#include "snapshots/snapshots.h"
+
+/* What is known of a head. */
+struct known_head {
+    uint64_t number;
+    bool was_read;
+    uint64_t epoch, cut, max_id;
+    int64_t published;
+    uint32_t run_count; /* 0: it has no state, or is damaged */
+    uint64_t *runs;
+};
+DEFINE_VECTOR(known_heads, struct known_head);
+struct known_name {
+    char name[64];
+    struct known_head head;
+};
+DEFINE_VECTOR(known_names, struct known_name);
+
+struct snapshots {
+    struct prefix *prefix;
+    struct snapshots_remote remote;
+
+    struct cairn_mutex lock; /* LOCK_LEAF */
+    struct naming naming;
+    struct naming_state naming_state;
+    struct kept_heads kept; /* of the last pass of gc */
+    uint64_t kept_bytes;
+
+    /* Of the thread that publishes. */
+    struct known_heads heads; /* ascending */
+    struct known_names names; /* ascending */
+    bool told_names;          /* a head of this session says that there may be names */
+};
+
+/* --- known.c ---------------------------------------------------------------------------------- */
+
+void known_done(struct snapshots *snapshots);
+/* The objects of names are read anew. */
+void known_forget_names(struct snapshots *snapshots);
+/* Learns of each listed head what it says, and forgets all others. *ret_all: they are in the order
+ * of the list; else some are left for the next pass. */
+CAIRN_MUST_CHECK int known_learn_heads(struct snapshots *snapshots, const struct kept_head *heads,
+                                       size_t count, bool *ret_all);
+/* The same of names; *ret_any: there are some. What a damaged one names is not known. */
+CAIRN_MUST_CHECK int known_learn_names(struct snapshots *snapshots, bool *ret_any, bool *ret_all);
+
+/* --- policy.c --------------------------------------------------------------------------------- */
+
+struct keep_state {
+    uint64_t cut;
+    int64_t published;
+    bool stays;
+};
+/* Sets `stays` of those that the policy chooses; ascending. Of neighbours with one cut, which are
+ * one state, only the last is looked at. */
+void keep_choose(const struct head_keep *keep, struct keep_state *states, size_t count);
