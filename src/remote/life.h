@@ -58,9 +58,6 @@ const char *remote_shown_instead(const struct remote *remote);
 /* While the view is recovered. Makes sure that STORE/runs has all runs of the head, whole and
  * verified. */
 CAIRN_MUST_CHECK int remote_fetch_runs(struct store *store, const struct head *head);
-/* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the
- * places of the packs that lie on NVMe, but for those that batches after the head's cut name. */
-CAIRN_MUST_CHECK int adopt_view(struct store *store, const struct head *head);
 /* The epoch from which other stores must see this one's numbers continue. NULL is fine. */
 uint64_t remote_epoch(const struct remote *remote);
 

@@ -40,10 +40,13 @@ CAIRN_MUST_CHECK int store_open_remote(const struct store_options *options, stru
 CAIRN_MUST_CHECK int store_open_heads(const struct store_options *options, struct store **ret,
                                       char **ret_text);
 
-/* --- recover.c, recover_view.c ---------------------------------------------------------------- */
+/* --- recover.c, recover_view.c, recover_head.c ------------------------------------------------ */
 
 CAIRN_MUST_CHECK int recover(struct store *store, char **ret_text);
 CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
+/* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the
+ * places of the packs that lie on NVMe, but for those that batches after the head's cut name. */
+CAIRN_MUST_CHECK int recover_adopt(struct store *store, const struct head *head);
 
 /* --- aside.c ---------------------------------------------------------------------------------- */
 

@@ -43,7 +43,7 @@ static int fill_view(struct store *store, const struct head *head)
 {
     if (!journal_anchor(store->commit.journal)->exists)
         return 0;
-    TRY(adopt_view(store, head));
+    TRY(recover_adopt(store, head));
     return local_head_is_lost(head) ? view_forget_remote(store->local.view) : 0;
 }
 

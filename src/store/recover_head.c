@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The view is made from a head's runs and the packs on NVMe. */
+#include "base/vector.h"
+#include "commit/run_lists.h"
+#include "prefix/verdict.h"
+#include "store/internal.h"
+
+static int add_row(const struct run_row *row, void *arg)
+{
+    return view_adopt_row(arg, row);
+}
+
+static int add_rows(struct store *store, const struct head *head)
+{
+    struct view_adoption *adoption = NULL;
+    struct view_state state = {.applied_seq = head->cut,
+                               .max_ino = head->max_ino,
+                               .files = head->files,
+                               .logical_bytes = head->logical_bytes};
+    const struct view_head of_view = {
+        .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
+    memcpy(state.chain, head->chain, sizeof state.chain);
+    int r = view_adopt_begin(store->local.view, &adoption);
+    if (r == 0)
+        r = runs_read(&store->local, head, add_row, adoption);
+    if (r == 0)
+        r = view_adopt_end(adoption, &state, &of_view);
+    view_adopt_done(adoption);
+    return r;
+}
+
+struct later {
+    uint64_t after;
+    VECTOR(uint64_t) made, dropped;
+};
+
+static bool has_id(const uint64_t *list, size_t count, uint64_t id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == id)
+            return true;
+    return false;
+}
+
+static void note_pack(const struct record *rec, void *arg)
+{
+    struct later *later = arg;
+    if (rec->type == REC_PACK)
+        vector_add(&later->made, rec->pack);
+    if (rec->type == REC_DROP)
+        vector_add(&later->dropped, rec->pack);
+}
+
+/* Packs that come and go after the head's cut are the journal's business. */
+static int note_later(const struct journal_batch *batch, void *arg)
+{
+    const struct later *later = arg;
+    return batch->header.cut_seq > later->after ? batch_each_record(batch, note_pack, arg) : 0;
+}
+
+struct whole_pack {
+    uint64_t id, length;
+};
+
+struct registering {
+    struct store *store;
+    const struct later *later;
+    const struct head *head;
+    VECTOR(struct whole_pack) packs;
+};
+
+static int count_entry(const struct chunk_entry *entry, void *arg)
+{
+    (void)entry;
+    (*(uint32_t *)arg)++;
+    return 0;
+}
+
+typedef int pack_index_fn(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                          void *fn_arg, bool *ret_was_made, void *arg);
+
+/* Its file may be there still: the power may have gone between the batch that drops it and the
+ * removal. */
+static int index_of_dropped(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
+                            void *fn_arg, bool *ret_was_made, void *arg)
+{
+    (void)pack;
+    (void)fn;
+    (void)fn_arg;
+    (void)arg;
+    *ret_was_made = false;
+    return -ENOENT;
+}
+
+static int register_pack(struct registering *reg, const struct whole_pack *pack, uint32_t count,
+                         pack_index_fn *index)
+{
+    struct record rec = {.type = REC_PACK,
+                         .seq = reg->head->cut,
+                         .pack = pack->id,
+                         .length = pack->length,
+                         .count = count};
+    size_t len = record_encoded_len(&rec);
+    _cleanup_free_ uint8_t *bytes = xcalloc(1, len);
+    record_encode(&rec, bytes);
+    struct view_batch batch = {.records = bytes,
+                               .records_len = len,
+                               .cut_seq = reg->head->cut,
+                               .pack_index = index,
+                               .arg = &reg->store->commit};
+    memcpy(batch.chain, reg->head->chain, sizeof batch.chain);
+    return view_apply(reg->store->local.view, &batch);
+}
+
+static int note_object(const struct tier_object *object, void *arg)
+{
+    struct registering *reg = arg;
+    uint64_t id;
+    if (!object_number(object->name, "packs", &id))
+        return 0;
+    /* One that is dropped later need not be known with what it holds: it may lie in another pack,
+     * which counts then. */
+    if (has_id(reg->later->made.at, reg->later->made.count, id) ||
+        has_id(reg->later->dropped.at, reg->later->dropped.count, id))
+        return 0;
+    vector_add(&reg->packs, (struct whole_pack){id, object->len});
+    return 0;
+}
+
+/* Content is named by its hash: a pack that is whole serves this state too, whatever it was written
+ * for. The newest last: a chunk that lies in several was stored anew, because it was damaged or its
+ * pack was to go. */
+static int register_packs(struct registering *reg)
+{
+    int r = 0;
+    vector_sort(&reg->packs, compare_u64);
+    for (size_t i = 0; i < reg->packs.count && r == 0; i++) {
+        uint32_t count = 0;
+        if (!packs_is_ours(reg->store->commit.packs,
+                           reg->packs.at[i].id)) /* set aside as a leftover */
+            continue;
+        bool was_made;
+        r = packs_recover_index(reg->store->commit.packs, reg->packs.at[i].id, count_entry, &count,
+                                &was_made);
+        /* The pack is kept, whatever it holds: runs may refer to it. Where not all of it was found,
+         * no count says that (gc.c, may_be_needed()). */
+        bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
+        if (r == -ENOENT)
+            r = 0;
+        else if (r == 0 || is_lost)
+            r = register_pack(reg, &reg->packs.at[i], r == 0 && !was_made ? count : 0,
+                              commit_pack_index);
+    }
+    return r;
+}
+
+/* A pack that is dropped later must be known, as one that holds nothing. */
+static int register_dropped(struct registering *reg)
+{
+    int r = 0;
+    for (size_t i = 0; i < reg->later->dropped.count && r == 0; i++) {
+        struct view_pack known;
+        struct whole_pack pack = {.id = reg->later->dropped.at[i]};
+        if (!has_id(reg->later->made.at, reg->later->made.count, pack.id) &&
+            view_pack(reg->store->local.view, pack.id, &known) == -ENOENT)
+            r = register_pack(reg, &pack, 0, index_of_dropped);
+    }
+    return r;
+}
+
+int recover_adopt(struct store *store, const struct head *head)
+{
+    struct later later = {.after = head->cut};
+    struct registering reg = {.store = store, .later = &later, .head = head};
+    int r = add_rows(store, head);
+    if (r == 0)
+        r = journal_read(store->commit.journal, 0, note_later, &later);
+    if (r == 0)
+        r = store->local.tier->ops->list(store->local.tier, "packs", NULL, note_object, &reg);
+    if (r == 0)
+        r = register_packs(&reg);
+    if (r == 0)
+        r = register_dropped(&reg);
+    vector_free(&reg.packs);
+    vector_free(&later.made);
+    vector_free(&later.dropped);
+    return r;
+}
