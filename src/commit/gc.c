@@ -132,14 +132,13 @@ int gc_move_chunk(const struct chunk_entry *entry, void *arg)
     struct tier *tier = commit->local->tier;
     struct view_local_chunk now;
     uint32_t len;
-    char object[32];
     int r = view_local_chunk(commit->local->view, &entry->name, &now);
     if (r == -ENOENT || (r == 0 && (now.entry.pack != moving->pack || !view_is_live(&now))))
         return 0;
     TRY(r);
     TRY(packs_read_chunk(commit->packs, &entry->name, moving->raw, &len));
-    pack_object_name(now.entry.pack, object);
-    TRY(tier->ops->get_range(tier, object, now.entry.offset, moving->stored, now.entry.stored_len));
+    TRY(pack_read_part(tier, now.entry.pack, now.entry.offset, moving->stored,
+                       now.entry.stored_len));
     packs_add_stored(commit->packs, &now.entry, moving->stored);
     return 0;
 }

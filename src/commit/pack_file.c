@@ -38,6 +38,13 @@ void pack_object_name(uint64_t pack, char buf[32])
     object_name("packs", pack, buf);
 }
 
+int pack_read_part(struct tier *tier, uint64_t pack, uint64_t offset, void *buf, size_t length)
+{
+    char object[32];
+    pack_object_name(pack, object);
+    return tier->ops->get_range(tier, object, offset, buf, length);
+}
+
 /* --- making one ------------------------------------------------------------------------------- */
 
 void pack_begin(const uint8_t owner[16], uint64_t id, struct pack_buffer *buffer)

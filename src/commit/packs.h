@@ -85,6 +85,9 @@ void packs_end_drop(struct packs *packs, uint64_t pack);
 /* --- pack_file.c ------------------------------------------------------------------------------ */
 
 void pack_object_name(uint64_t pack, char buf[32]);
+/* Reads a part of a pack of the tier. Errors of get_range(). Any thread. */
+CAIRN_MUST_CHECK int pack_read_part(struct tier *tier, uint64_t pack, uint64_t offset, void *buf,
+                                    size_t length);
 /* Memory of PACK_BUFFER_LEN bytes in which a pack is made. */
 struct pack_buffer {
     uint8_t *bytes;

@@ -105,13 +105,11 @@ static int decode_chunk(struct packs *packs, const struct chunk_entry *entry, co
 int packs_read_at(struct packs *packs, const struct chunk_entry *entry, void *buf)
 {
     struct tier *tier = packs->local->tier;
-    char object[32];
     if (entry->raw_len == 0 || entry->raw_len > CHUNK_SIZE_MAX ||
         entry->stored_len > CHUNK_SIZE_MAX)
         return -EUCLEAN;
-    pack_object_name(entry->pack, object);
     _cleanup_free_ uint8_t *stored = xmalloc(entry->stored_len);
-    TRY(tier->ops->get_range(tier, object, entry->offset, stored, entry->stored_len));
+    TRY(pack_read_part(tier, entry->pack, entry->offset, stored, entry->stored_len));
     TRY(decode_chunk(packs, entry, stored, buf));
     packs_touch(packs, entry->pack);
     return local_is_chunk(packs->local, &entry->name, buf, entry->raw_len) ? 0 : -EBADMSG;

@@ -35,12 +35,9 @@ int parts_of_file(struct view_cut *cut, uint64_t ino, struct parts *ret)
 unsigned dense_width(struct store *store, const struct chunk_entry *entry)
 {
     uint8_t head[1];
-    char object[32];
     if (entry->encoding != ENCODING_FX || entry->pack == 0)
         return 0;
-    pack_object_name(entry->pack, object);
-    if (store->local.tier->ops->get_range(store->local.tier, object, entry->offset, head,
-                                          sizeof head) < 0)
+    if (pack_read_part(store->local.tier, entry->pack, entry->offset, head, sizeof head) < 0)
         return 0; /* the thread that reads all of it says why */
     return fx_width(head[0]);
 }

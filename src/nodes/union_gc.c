@@ -156,16 +156,6 @@ static void name_of(const struct unneeded *item, char buf[FEED_NAME_LEN])
         object_name(directories[item->kind], item->number, buf);
 }
 
-static int remove_all(struct tier *tier, const char *const *names, size_t count)
-{
-    int r = 0;
-    if (tier->ops->remove_many)
-        return tier->ops->remove_many(tier, names, count);
-    for (size_t i = 0; i < count && r == 0; i++)
-        r = tier->ops->remove(tier, names[i]);
-    return r;
-}
-
 static int remove_batch(struct prefix *prefix, const struct unneeded *items, size_t count)
 {
     char names[BATCH][FEED_NAME_LEN];
@@ -179,7 +169,7 @@ static int remove_batch(struct prefix *prefix, const struct unneeded *items, siz
     }
     TRY(prefix->tier->ops->sync(prefix->tier)); /* what named them is gone for good */
     TRY(check_newest(prefix));
-    TRY(remove_all(prefix->tier, list, count));
+    TRY(tier_remove_all(prefix->tier, list, count));
     log_info("gc: deleted %zu objects from %s to %s, %llu bytes, in %s: %s, for longer than the "
              "grace",
              count, names[0], names[count - 1], (unsigned long long)bytes, prefix->name,

@@ -5,21 +5,15 @@
  * and say for good what is missing. A server may have lost sight of the object for a moment: so it
  * is asked once more, AGAIN_MS later, by each call that does not find it. Of a pack that is missing
  * then, too, no call waits any more; nor of any where MISSING_MAX are: that is no lapse. */
-#include <uthash.h>
-
+#include "base/vector.h"
 #include "remote/internal.h"
 
 #define AGAIN_MS 2000
 #define MISSING_MAX 1024u
 
-struct missing_pack {
-    UT_hash_handle hh;
-    uint64_t pack;
-};
-
 struct missing {
-    struct cairn_mutex lock;    /* LOCK_LEAF */
-    struct missing_pack *packs; /* were asked for twice */
+    struct cairn_mutex lock; /* LOCK_LEAF */
+    VECTOR(uint64_t) packs;  /* were asked for twice; ascending */
 };
 
 struct missing *missing_new(void)
@@ -31,40 +25,26 @@ struct missing *missing_new(void)
 
 void missing_free(struct missing *missing)
 {
-    struct missing_pack *pack, *next;
     if (!missing)
         return;
-    HASH_ITER(hh, missing->packs, pack, next)
-    {
-        HASH_DEL(missing->packs, pack);
-        free(pack);
-    }
+    vector_free(&missing->packs);
     mutex_done(&missing->lock);
     free(missing);
-}
-
-static struct missing_pack *find_missing_locked(struct missing *missing, uint64_t id)
-{
-    check_held(&missing->lock);
-    struct missing_pack *pack = NULL;
-    HASH_FIND(hh, missing->packs, &id, sizeof id, pack);
-    return pack;
 }
 
 static bool is_surely_missing(struct missing *missing, uint64_t id)
 {
     LOCK_SCOPE(&missing->lock);
-    return HASH_COUNT(missing->packs) == MISSING_MAX || find_missing_locked(missing, id);
+    return missing->packs.count == MISSING_MAX || vector_search(&missing->packs, &id, compare_u64);
 }
 
 static void note_missing(struct missing *missing, uint64_t id)
 {
     LOCK_SCOPE(&missing->lock);
-    if (HASH_COUNT(missing->packs) == MISSING_MAX || find_missing_locked(missing, id))
+    if (missing->packs.count == MISSING_MAX)
         return;
-    struct missing_pack *pack = xcalloc(1, sizeof *pack);
-    pack->pack = id;
-    HASH_ADD(hh, missing->packs, pack, sizeof pack->pack, pack);
+    vector_add(&missing->packs, id);
+    vector_sort_unique(&missing->packs);
 }
 
 int remote_look_twice(struct remote *remote, uint64_t pack, int (*look)(void *arg), void *arg)
@@ -90,9 +70,7 @@ struct part_to_read {
 static int read_pack_part(void *arg)
 {
     const struct part_to_read *part = arg;
-    char object[32];
-    pack_object_name(part->pack, object);
-    return part->tier->ops->get_range(part->tier, object, part->offset, part->buf, part->length);
+    return pack_read_part(part->tier, part->pack, part->offset, part->buf, part->length);
 }
 
 int remote_read_twice(struct remote *remote, uint64_t pack, uint64_t offset, void *buf,

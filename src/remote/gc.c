@@ -311,11 +311,8 @@ static int remove_batch(struct pass *pass, const char *directory, const struct i
         list[i] = names[i];
     }
     int r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : gc_check_ours(remote);
-    if (r == 0 && !dry && remote->prefix.tier->ops->remove_many)
-        r = remote->prefix.tier->ops->remove_many(remote->prefix.tier, list, count);
-    else
-        for (size_t i = 0; i < count && r == 0 && !dry; i++)
-            r = remote->prefix.tier->ops->remove(remote->prefix.tier, list[i]);
+    if (r == 0 && !dry)
+        r = tier_remove_all(remote->prefix.tier, list, count);
     for (size_t i = 0; i < count && r == 0; i++)
         say_deleted(pass, names[i], &items[i], why);
     if (r == 0 && !dry)

@@ -115,14 +115,11 @@ static bool read_former(struct rescue *rs, uint64_t pack)
 {
     struct tier *tier = rs->store->remote->prefix.tier;
     const struct chunk_entry before = *rs->entry;
-    char object[32];
     uint64_t length;
     rs->found = false;
     int r = pack_read_index(tier, rs->store->local.sb.history, pack, find_entry, rs, &length);
-    pack_object_name(pack, object);
     if (r == 0 && rs->found)
-        r = tier->ops->get_range(tier, object, rs->entry->offset, rs->stored,
-                                 rs->entry->stored_len);
+        r = pack_read_part(tier, pack, rs->entry->offset, rs->stored, rs->entry->stored_len);
     if (r == 0 && rs->found)
         r = upload_check_chunk(rs->store, rs->entry, rs->stored, rs->raw);
     if (r == 0 && rs->found && rs->entry->ref_count > 0)

@@ -29,11 +29,9 @@ void upload_make_plain(struct store *store, struct chunk_entry *entry, const uin
 static int read_place(struct store *store, struct tier *tier, const struct chunk_entry *entry,
                       uint8_t *stored, uint8_t *raw)
 {
-    char object[32];
     if (!chunk_is_readable(entry))
         return -EUCLEAN;
-    pack_object_name(entry->pack, object);
-    int r = tier->ops->get_range(tier, object, entry->offset, stored, entry->stored_len);
+    int r = pack_read_part(tier, entry->pack, entry->offset, stored, entry->stored_len);
     return r < 0 ? r : upload_check_chunk(store, entry, stored, raw);
 }
 

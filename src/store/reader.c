@@ -256,11 +256,9 @@ static int read_group_part(const struct fetching *f, uint64_t offset, void *buf,
 {
     struct store *store = f->store;
     uint64_t pack = f->group->pack;
-    char object[32];
     if (f->group->is_remote)
         return remote_read_twice(store->remote, pack, offset, buf, length);
-    pack_object_name(pack, object);
-    return store->local.tier->ops->get_range(store->local.tier, object, offset, buf, length);
+    return pack_read_part(store->local.tier, pack, offset, buf, length);
 }
 
 /* A base that cannot be decoded for the lack of another one: that is the one that hurts. */

@@ -31,16 +31,8 @@ static int add_rows(struct store *store, const struct head *head)
 
 struct later {
     uint64_t after;
-    VECTOR(uint64_t) made, dropped;
+    VECTOR(uint64_t) made, dropped; /* ascending, once all are known */
 };
-
-static bool has_id(const uint64_t *list, size_t count, uint64_t id)
-{
-    for (size_t i = 0; i < count; i++)
-        if (list[i] == id)
-            return true;
-    return false;
-}
 
 static void note_pack(const struct record *rec, void *arg)
 {
@@ -120,8 +112,8 @@ static int note_object(const struct tier_object *object, void *arg)
         return 0;
     /* One that is dropped later need not be known with what it holds: it may lie in another pack,
      * which counts then. */
-    if (has_id(reg->later->made.at, reg->later->made.count, id) ||
-        has_id(reg->later->dropped.at, reg->later->dropped.count, id))
+    if (vector_search(&reg->later->made, &id, compare_u64) ||
+        vector_search(&reg->later->dropped, &id, compare_u64))
         return 0;
     vector_add(&reg->packs, (struct whole_pack){id, object->len});
     return 0;
@@ -161,7 +153,7 @@ static int register_dropped(struct registering *reg)
     for (size_t i = 0; i < reg->later->dropped.count && r == 0; i++) {
         struct view_pack known;
         struct whole_pack pack = {.id = reg->later->dropped.at[i]};
-        if (!has_id(reg->later->made.at, reg->later->made.count, pack.id) &&
+        if (!vector_search(&reg->later->made, &pack.id, compare_u64) &&
             view_pack(reg->store->local.view, pack.id, &known) == -ENOENT)
             r = register_pack(reg, &pack, 0, index_of_dropped);
     }
@@ -175,6 +167,8 @@ int recover_adopt(struct store *store, const struct head *head)
     int r = add_rows(store, head);
     if (r == 0)
         r = journal_read(store->commit.journal, 0, note_later, &later);
+    vector_sort_unique(&later.made);
+    vector_sort_unique(&later.dropped);
     if (r == 0)
         r = store->local.tier->ops->list(store->local.tier, "packs", NULL, note_object, &reg);
     if (r == 0)

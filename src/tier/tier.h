@@ -96,8 +96,7 @@ struct tier_ops {
     /* Every put and remove that returned before is durable, names too. */
     int (*sync)(struct tier *tier);
 
-    /* Removes many, in as few requests as the medium allows; gone already is no error. NULL: use
-     * remove(). */
+    /* As tier_remove_all(), in as few requests as the medium allows. NULL: by remove() alone. */
     int (*remove_many)(struct tier *tier, const char *const *objects, size_t count);
 
     /* --- Tiers that others reach too (remotes); NULL where the medium is ours alone. ---------- */
@@ -224,6 +223,9 @@ struct s3_options {
  * first request. */
 CAIRN_MUST_CHECK int s3_tier_open(const struct s3_options *options, struct tier **ret_tier,
                                   char **ret_error);
+
+/* Removes all of these objects; gone already is no error. */
+CAIRN_MUST_CHECK int tier_remove_all(struct tier *tier, const char *const *objects, size_t count);
 
 /* Is this error of a remote one that may pass by itself (network, overload, server's fault), so
  * that a caller with time should try again later? */
