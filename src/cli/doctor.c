@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn doctor: one archive for a report of a fault. Each part is the output of a command or the
- * text of a file, without secrets; a part that cannot be had says why, and the others follow. */
+ * text of a file, without secrets; a part that cannot be had says why, and the others follow. All
+ * commands run at once, and have 10 s together: a daemon that hangs makes each of them wait. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -22,8 +24,26 @@
 #include "daemon/store_directory.h"
 
 #define PART_MAX (16u * 1024 * 1024)
-#define PART_WAIT_NS (10 * SECOND_NS) /* a daemon that hangs does not answer */
-#define STATUS_WAIT_MS 5000
+#define FILE_WAIT_NS (10 * SECOND_NS)
+#define LOOKS_WAIT_S 10   /* for all of them: a daemon that hangs does not answer */
+#define PING_WAIT_MS 5000 /* of these; the looks run meanwhile */
+#define LOOK_WORDS_MAX 3
+
+/* Commands whose output is a part. They run at once. */
+static const struct {
+    const char *part, *words[LOOK_WORDS_MAX + 1];
+} looks[] = {{"status.txt", {"status", "-v"}},
+             {"status.json", {"status", "--json"}},
+             {"log.txt", {"log"}},
+             {"metrics.txt", {"metrics"}},
+             {"stats.txt", {"stats", "-n", "2"}}};
+
+struct look {
+    pid_t pid; /* 0: it was not started */
+    int fd;    /* what it prints; -1: it has ended */
+    char *text;
+    size_t len; /* at most PART_MAX */
+};
 
 struct doctor {
     const struct target *target;
@@ -32,6 +52,9 @@ struct doctor {
     char *top;    /* directory in the archive */
     uint64_t pid; /* of the daemon; 0: none holds the store */
     cJSON *ping;  /* the daemon's answer; NULL: none */
+    struct look looks[ARRAY_LEN(looks)];
+    int64_t until;     /* monotonic ns: the looks end */
+    cJSON *unanswered; /* parts whose looks did not end by themselves */
 };
 
 /* --- parts ------------------------------------------------------------------------------------ */
@@ -44,56 +67,19 @@ static void doctor_add(struct doctor *d, const char *name, const char *text)
 }
 
 /* Everything until its end, at most PART_MAX; files of /proc have no size. */
-static char *read_until_end(int fd)
-{
-    char *text = xmalloc(PART_MAX + 1);
-    (void)program_hear(fd, text, PART_MAX + 1, clock_monotonic_ns() + PART_WAIT_NS);
-    return text;
-}
-
 static char *doctor_read(const char *path)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    return fd < 0 ? xasprintf("%s: %s\n", path, strerror(errno)) : read_until_end(fd);
+    if (fd < 0)
+        return xasprintf("%s: %s\n", path, strerror(errno));
+    char *text = xmalloc(PART_MAX + 1);
+    (void)program_hear(fd, text, PART_MAX + 1, clock_monotonic_ns() + FILE_WAIT_NS);
+    return text;
 }
 
 static void doctor_add_file(struct doctor *d, const char *name, const char *path)
 {
     _cleanup_free_ char *text = doctor_read(path);
-    doctor_add(d, name, text);
-}
-
-/* Runs a command of this program; returns its output, errors too. */
-static char *output_of_verb(const char *const argv[])
-{
-    int ends[2];
-    pid_t pid;
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return xasprintf("pipe: %s\n", strerror(errno));
-    const int fds[][2] = {{ends[1], STDOUT_FILENO}, {ends[1], STDERR_FILENO}};
-    int r = program_start("/proc/self/exe", argv, fds, ARRAY_LEN(fds), false, &pid);
-    (void)close(ends[1]);
-    char *text = r < 0 ? xasprintf("cannot run it: %s\n", strerror(-r)) : read_until_end(ends[0]);
-    (void)close(ends[0]);
-    if (r < 0)
-        return text;
-    (void)kill(pid, SIGKILL); /* it is over, or over its time */
-    (void)program_await(pid);
-    return text;
-}
-
-#define VERB_WORDS_MAX 4
-
-static void doctor_add_verb(struct doctor *d, const char *name,
-                            const char *const words[VERB_WORDS_MAX])
-{
-    const char *argv[VERB_WORDS_MAX + 3] = {"cairn"};
-    size_t count = 1;
-    for (size_t i = 0; i < VERB_WORDS_MAX && words[i]; i++)
-        argv[count++] = words[i];
-    check(count + 1 < ARRAY_LEN(argv));
-    argv[count] = d->target->mountpoint ? d->target->mountpoint : d->target->store;
-    _cleanup_free_ char *text = output_of_verb(argv);
     doctor_add(d, name, text);
 }
 
@@ -222,22 +208,116 @@ static void doctor_add_mounts(struct doctor *d)
     free(text);
 }
 
+/* --- looks ------------------------------------------------------------------------------------ */
+
+/* Runs a command of this program: its output, errors too, is to be heard. */
+static int look_run(struct look *look, const char *const argv[])
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    const int fds[][2] = {{ends[1], STDOUT_FILENO}, {ends[1], STDERR_FILENO}};
+    int r = program_start("/proc/self/exe", argv, fds, ARRAY_LEN(fds), false, &look->pid);
+    (void)close(ends[1]);
+    if (r == 0)
+        look->fd = ends[0];
+    else
+        (void)close(ends[0]);
+    return r;
+}
+
+static void look_add(struct look *look, const char *text, size_t len)
+{
+    len = min_u64(len, PART_MAX - look->len);
+    memcpy(look->text + look->len, text, len);
+    look->len += len;
+    look->text[look->len] = '\0';
+}
+
+static void look_begin(struct doctor *d, size_t i)
+{
+    struct look *look = &d->looks[i];
+    const char *argv[LOOK_WORDS_MAX + 3] = {"cairn"};
+    size_t count = 1;
+    *look = (struct look){.fd = -1, .text = xcalloc(1, PART_MAX + 1)};
+    for (const char *const *word = looks[i].words; *word; word++)
+        argv[count++] = *word;
+    check(count + 1 < ARRAY_LEN(argv));
+    argv[count] = d->target->mountpoint ? d->target->mountpoint : d->target->store;
+    int r = look_run(look, argv);
+    _cleanup_free_ char *why = xasprintf("cannot run it: %s\n", strerror(-r));
+    if (r < 0)
+        look_add(look, why, strlen(why));
+}
+
+static void look_hear(struct look *look)
+{
+    char more[4096];
+    ssize_t n = read(look->fd, more, sizeof more);
+    if (n > 0)
+        look_add(look, more, (size_t)n);
+    if (n > 0 || (n < 0 && errno == EINTR))
+        return;
+    (void)close(look->fd);
+    look->fd = -1;
+}
+
+static void hear_looks(struct doctor *d)
+{
+    for (;;) {
+        struct pollfd ready[ARRAY_LEN(looks)];
+        int64_t left_ms = (d->until - clock_monotonic_ns()) / MS_NS + 1;
+        bool all_ended = true;
+        for (size_t i = 0; i < ARRAY_LEN(looks); i++) {
+            ready[i] = (struct pollfd){.fd = d->looks[i].fd, .events = POLLIN};
+            all_ended = all_ended && d->looks[i].fd < 0;
+        }
+        if (all_ended || left_ms <= 0)
+            return;
+        if (poll(ready, ARRAY_LEN(ready), (int)left_ms) <= 0)
+            continue;
+        for (size_t i = 0; i < ARRAY_LEN(looks); i++)
+            if (d->looks[i].fd >= 0 && ready[i].revents)
+                look_hear(&d->looks[i]);
+    }
+}
+
+/* It is over, or over its time. */
+static void look_end(struct doctor *d, size_t i)
+{
+    struct look *look = &d->looks[i];
+    if (look->fd >= 0) {
+        _cleanup_free_ char *late = xasprintf("[no end within %d s]\n", LOOKS_WAIT_S);
+        look_add(look, late, strlen(late));
+        (void)cJSON_AddItemToArray(d->unanswered, cJSON_CreateString(looks[i].part));
+        (void)close(look->fd);
+    }
+    if (look->pid > 0) {
+        (void)kill(look->pid, SIGKILL);
+        (void)program_await(look->pid);
+    }
+}
+
+static void doctor_add_looks(struct doctor *d)
+{
+    hear_looks(d);
+    for (size_t i = 0; i < ARRAY_LEN(looks); i++) {
+        look_end(d, i);
+        doctor_add(d, looks[i].part, d->looks[i].text);
+        free(d->looks[i].text);
+    }
+}
+
+/* --- all parts -------------------------------------------------------------------------------- */
+
 static void doctor_add_parts(struct doctor *d)
 {
-    static const struct {
-        const char *name, *words[VERB_WORDS_MAX];
-    } verbs[] = {{"status.txt", {"status", "-v"}},
-                 {"status.json", {"status", "--json"}},
-                 {"log.txt", {"log"}},
-                 {"metrics.txt", {"metrics"}},
-                 {"stats.txt", {"stats", "-n", "2"}}};
     doctor_add(d, "README.txt",
                "Made by 'cairn doctor'. It has no data of files, and no credentials: keys, tokens "
                "and passwords\nwere replaced by [removed]. Paths, names of programs and users' "
                "numbers are in it: look through it\nbefore you pass it on.\n");
     doctor_add_machine(d);
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-        doctor_add_verb(d, verbs[i].name, verbs[i].words);
+    doctor_add_looks(d);
     _cleanup_free_ char *options =
         xasprintf("%s\n", json_text_or(d->ping, "options", "not known: no daemon answers"));
     doctor_add(d, "options.txt", options);
@@ -256,7 +336,7 @@ static void ask_daemon_about_itself(struct doctor *d)
     pid_t holder;
     if (store_lock_holder(d->target->store, &holder) == 1)
         d->pid = (uint64_t)holder;
-    if (ask_patiently(d->target->store, "ping", STATUS_WAIT_MS, &d->ping) < 0)
+    if (ask_patiently(d->target->store, "ping", PING_WAIT_MS, &d->ping) < 0)
         d->ping = NULL;
 }
 
@@ -304,6 +384,9 @@ static int doctor_make(struct doctor *d, const char *path)
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
+    d->until = clock_monotonic_ns() + LOOKS_WAIT_S * SECOND_NS;
+    for (size_t i = 0; i < ARRAY_LEN(looks); i++)
+        look_begin(d, i);
     ask_daemon_about_itself(d);
     learn_secrets(d);
     d->archive = archive_begin(fd);
@@ -314,14 +397,17 @@ static int doctor_make(struct doctor *d, const char *path)
     return r;
 }
 
-static void doctor_print_path(const char *path, bool json)
+static void doctor_print(const struct doctor *d, const char *path, bool json)
 {
+    for (const cJSON *part = d->unanswered->child; part; part = part->next)
+        complain("doctor", "%s is not whole: no end within %d s", part->valuestring, LOOKS_WAIT_S);
     if (!json) {
         (void)printf("%s\n", path);
         return;
     }
     _cleanup_json_ cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(object, "archive", path);
+    (void)cJSON_AddItemReferenceToObject(object, "unanswered", d->unanswered);
     json_print(object);
 }
 
@@ -329,6 +415,7 @@ static int execute_doctor(struct call *call)
 {
     const struct doctor_request *request = call->request;
     struct doctor d = {.target = &call->target,
+                       .unanswered = cJSON_CreateArray(),
                        .top = xasprintf("cairn-doctor-%s", time_text("%Y%m%d-%H%M%S").text)};
     _cleanup_free_ char *path =
         request->output ? xstrdup(request->output) : xasprintf("%s.tar.gz", d.top);
@@ -337,9 +424,10 @@ static int execute_doctor(struct call *call)
         complain(call->command->name, "cannot write %s: %s; name another file with -o", path,
                  strerror(-r));
     else
-        doctor_print_path(path, request->json);
+        doctor_print(&d, path, request->json);
     redact_done(&d.redact);
     cJSON_Delete(d.ping);
+    cJSON_Delete(d.unanswered);
     free(d.top);
     return r < 0 ? CLI_FAILED : CLI_OK;
 }
@@ -348,7 +436,7 @@ const struct command doctor_command = {
     .name = "doctor",
     .summary = "collect status, log, options and machine into one archive for a bug report",
     .description = "Credentials are left out. Paths are not: look through it before you pass it "
-                   "on. Works also if the daemon is dead or hangs.",
+                   "on. Works also if the daemon is dead or hangs, which takes 10 s.",
     .flags =
         (const struct flag[]){
             {FLAG_OF('o', "output", FLAG_TEXT, offsetof(struct doctor_request, output)),

@@ -18,6 +18,7 @@ ALLOWED = {
     "base/rate_limit.c": (1, "a rate: until the next bytes may go"),
     "cli/ask.c": (1, "the daemon: a successor starts"),
     "cli/copy.c": (1, "a progress line is drawn, and a signal handler's flag looked at"),
+    "cli/doctor.c": (1, "other programs, with a limit"),
     "cli/horizon.c": (1, "the daemon's horizon"),
     "cli/interrupt.c": (1, "the wrapper itself"),
     "cli/job.c": (1, "the daemon's job"),
