@@ -363,6 +363,11 @@ static int create_once(struct commit *commit)
     TRY(stage_make_directory(commit->local->options.stage_dir, &directory));
     if (getrandom(config.name, sizeof config.name, 0) != (ssize_t)sizeof config.name)
         return -EIO;
+    /* The mount goes on and its stage does not. 0 is that of the stage that a mount begins with. */
+    if (commit->local->options.adopting) {
+        memcpy(&config.handle_tag, config.name, sizeof config.handle_tag);
+        config.handle_tag |= 1;
+    }
     config.dir = directory;
     stage_sweep(directory, commit->local->sb.store, commit->local->path);
     stage_report_parted(directory);

@@ -58,13 +58,13 @@ static void undo_opening(struct front *front, const struct stage_request *left)
 }
 
 /* Its arguments begin with the handle. */
-static void note_handle(const struct wire_in_header *header)
+static void note_handle(struct front *front, const struct wire_in_header *header)
 {
     uint64_t handle;
     if (header->nodeid == SELF_TEST_INO || header->len < sizeof *header + sizeof handle)
         return;
     memcpy(&handle, header + 1, sizeof handle);
-    stage_request_closes(handle);
+    stage_request_closes(front->stage, handle);
 }
 
 void adopt_enter(struct front *front, bool is_resumed)
@@ -86,7 +86,7 @@ void adopt_enter(struct front *front, bool is_resumed)
                         known ? kinds[opcode].kind : REQUEST_CHANGES_NOTHING,
                         known ? kinds[opcode].records : 0);
     if (known && kinds[opcode].kind == REQUEST_CLOSES && !current.is_applied)
-        note_handle(header);
+        note_handle(front, header);
 }
 
 /* All requests in flight were resent before this one: a record that is left has no

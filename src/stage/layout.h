@@ -40,8 +40,8 @@ struct stage_header {
     /* Since version 2. There before the version says 2. */
     uint8_t secret[HASH_KEY_LEN]; /* keys the tags of write records */
     uint8_t name[16];             /* random, of a session: it names the files */
-    uint32_t crc; /* of what lies before crc_unkeyed, of the secret and of the name */
-    uint32_t reserved3;
+    uint32_t crc;        /* of what lies before crc_unkeyed, of the secret and of the name */
+    uint32_t handle_tag; /* the upper 32 bits of the numbers of handles: handle_number() */
     _Atomic uint64_t durable_seq; /* what came up to it may be gone from here: the journal has it */
     _Atomic int32_t pid;          /* of the daemon whose it is, or was */
     _Atomic uint32_t is_named;    /* 1: a session named it, so it may hold what is nowhere else */
@@ -91,6 +91,18 @@ struct handle_entry {
     uint32_t flags;     /* with HANDLE_LISTS: and the low 30 bits of a sequence number */
     uint32_t next_free; /* in use, with HANDLE_LISTS: its bits from 30 on */
 };
+
+/* The kernel knows handles by their number, also those of a stage that is gone. So a stage that is
+ * made anew below a mount has another tag. */
+static inline uint64_t handle_number(const struct stage_header *header, uint32_t index)
+{
+    return (uint64_t)header->handle_tag << 32 | index;
+}
+
+static inline bool handle_is_own(const struct stage_header *header, uint64_t handle)
+{
+    return handle >> 32 == header->handle_tag && (uint32_t)handle < HANDLES_MAX;
+}
 
 enum request_state {
     REQUEST_TAKEN,

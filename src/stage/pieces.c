@@ -295,8 +295,28 @@ int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags, uint64_
     request_note_opening(i);
     atomic_thread_fence(memory_order_release);
     entry->ino = ino;
-    *ret_handle = i;
+    *ret_handle = handle_number(stage->header, i);
     return 0;
+}
+
+bool stage_has_handle(const struct stage *stage, uint64_t handle)
+{
+    return handle_is_own(stage->header, handle);
+}
+
+/* NULL: it is of another stage. */
+static struct handle_entry *find_handle_locked(struct stage *stage, uint64_t handle)
+{
+    check_held(&stage->locked.lock);
+    return handle_is_own(stage->header, handle) ? &stage->handles[(uint32_t)handle] : NULL;
+}
+
+static struct handle_entry *open_handle_locked(struct stage *stage, uint64_t handle)
+{
+    check_held(&stage->locked.lock);
+    struct handle_entry *entry = find_handle_locked(stage, handle);
+    check(entry && entry->ino != 0);
+    return entry;
 }
 
 static uint32_t handle_flags(const struct handle_entry *entry)
@@ -307,8 +327,7 @@ static uint32_t handle_flags(const struct handle_entry *entry)
 uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_flags)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    check(handle < HANDLES_MAX && stage->handles[handle].ino != 0);
-    struct handle_entry *entry = &stage->handles[handle];
+    struct handle_entry *entry = open_handle_locked(stage, handle);
     uint64_t ino = entry->ino;
     *ret_flags = handle_flags(entry);
     request_note_closing((uint32_t)handle);
@@ -323,34 +342,33 @@ uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_
 uint64_t stage_handle_inode(struct stage *stage, uint64_t handle)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    check(handle < HANDLES_MAX);
-    return stage->handles[handle].ino;
+    const struct handle_entry *entry = find_handle_locked(stage, handle);
+    return entry ? entry->ino : 0;
 }
 
 bool stage_handle_flushed(struct stage *stage, uint64_t handle)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    check(handle < HANDLES_MAX && stage->handles[handle].ino != 0);
-    bool is_first = !(stage->handles[handle].flags & HANDLE_FLUSHED);
-    stage->handles[handle].flags |= HANDLE_FLUSHED;
+    struct handle_entry *entry = open_handle_locked(stage, handle);
+    bool is_first = !(entry->flags & HANDLE_FLUSHED);
+    entry->flags |= HANDLE_FLUSHED;
     return is_first;
 }
 
 uint32_t stage_handle_flags(struct stage *stage, uint64_t handle)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    check(handle < HANDLES_MAX);
-    return handle_flags(&stage->handles[handle]);
+    const struct handle_entry *entry = find_handle_locked(stage, handle);
+    return entry ? handle_flags(entry) : 0;
 }
 
 /* A successor must not find a half of it: both words are written at once. */
 void stage_handle_set_listing_end(struct stage *stage, uint64_t handle, uint64_t seq)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    check(handle < HANDLES_MAX);
-    if (seq >> 62 || stage->handles[handle].ino == 0)
+    struct handle_entry *entry = find_handle_locked(stage, handle);
+    if (seq >> 62 || !entry || entry->ino == 0)
         return;
-    struct handle_entry *entry = &stage->handles[handle];
     uint64_t words = (seq >> 30) << 32 | HANDLE_LISTS | (seq & (HANDLE_LISTS - 1));
     _Static_assert(offsetof(struct handle_entry, flags) == 8 &&
                        offsetof(struct handle_entry, next_free) == 12,
@@ -361,9 +379,8 @@ void stage_handle_set_listing_end(struct stage *stage, uint64_t handle, uint64_t
 uint64_t stage_handle_listing_end(struct stage *stage, uint64_t handle)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    check(handle < HANDLES_MAX);
-    const struct handle_entry *entry = &stage->handles[handle];
-    return entry->flags & HANDLE_LISTS
+    const struct handle_entry *entry = find_handle_locked(stage, handle);
+    return entry && entry->flags & HANDLE_LISTS
                ? (uint64_t)entry->next_free << 30 | (entry->flags & (HANDLE_LISTS - 1))
                : 0;
 }
@@ -371,8 +388,7 @@ uint64_t stage_handle_listing_end(struct stage *stage, uint64_t handle)
 void stage_handle_lose(struct stage *stage, uint64_t handle)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    check(handle < HANDLES_MAX && stage->handles[handle].ino != 0);
-    stage->handles[handle].ino = STAGE_INODE_LOST;
+    open_handle_locked(stage, handle)->ino = STAGE_INODE_LOST;
 }
 
 bool stage_handle_next(struct stage *stage, uint64_t *cursor, uint64_t *ret_handle,
@@ -383,7 +399,7 @@ bool stage_handle_next(struct stage *stage, uint64_t *cursor, uint64_t *ret_hand
         const struct handle_entry *entry = &stage->handles[*cursor];
         if (entry->ino == 0)
             continue;
-        *ret_handle = (*cursor)++;
+        *ret_handle = handle_number(stage->header, (uint32_t)(*cursor)++);
         *ret_ino = entry->ino;
         *ret_flags = handle_flags(entry);
         return true;

@@ -10,15 +10,20 @@ struct stage;
 
 /* --- handles: open files, known to a daemon that adopts the mount ----------------------------- */
 
+/* Numbers of handles come back from the kernel, also those of a stage that was lost below the
+ * mount, or taken from it: such a handle is not this stage's, and is as one that is not open. Any
+ * thread.
+ */
+bool stage_has_handle(const struct stage *stage, uint64_t handle);
 /* -ENFILE: the table is full. */
 CAIRN_MUST_CHECK int stage_handle_open(struct stage *stage, uint64_t ino, uint32_t flags,
                                        uint64_t *ret_handle);
-/* the inode */
+/* Of one that is open. Returns the inode. */
 uint64_t stage_handle_close(struct stage *stage, uint64_t handle, uint32_t *ret_flags);
 uint32_t stage_handle_flags(struct stage *stage, uint64_t handle);
-uint64_t stage_handle_inode(struct stage *stage, uint64_t handle);
-/* Notes that one of its descriptors was closed; HANDLE_FLUSHED is among its flags from then on.
- * False: that was noted before. */
+uint64_t stage_handle_inode(struct stage *stage, uint64_t handle); /* 0: it is not open */
+/* Notes that one of the descriptors of an open one was closed; HANDLE_FLUSHED is among its flags
+ * from then on. False: that was noted before. */
 #define HANDLE_FLUSHED (1u << 31)
 bool stage_handle_flushed(struct stage *stage, uint64_t handle);
 /* Sequence number up to which an open directory is listed; 0: not noted. It is kept where others

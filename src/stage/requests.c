@@ -64,9 +64,9 @@ void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
     now.records = records;
 }
 
-void stage_request_closes(uint64_t handle)
+void stage_request_closes(struct stage *stage, uint64_t handle)
 {
-    if (!now.slot || now.kind != REQUEST_CLOSES || handle >= HANDLES_MAX)
+    if (!now.slot || now.kind != REQUEST_CLOSES || !handle_is_own(stage->header, handle))
         return;
     now.slot->handle = (uint32_t)handle + 1;
     atomic_store_explicit(&now.slot->state, REQUEST_TO_CLOSE, memory_order_release);
@@ -262,16 +262,17 @@ void requests_adopt(struct stage *stage)
             settle_slot(stage, i);
 }
 
-static struct stage_request request_of(const struct request_slot *slot)
+static struct stage_request request_of(const struct stage *stage, const struct request_slot *slot)
 {
-    return (struct stage_request){.unique = atomic_load(&slot->unique),
-                                  .opcode = slot->opcode,
-                                  .is_applied = atomic_load(&slot->state) == REQUEST_APPLIED,
-                                  .was_answering = atomic_load(&slot->answering) != 0,
-                                  .ino = slot->ino,
-                                  .result = slot->result,
-                                  .has_handle = slot->handle != 0,
-                                  .handle = slot->handle ? slot->handle - 1 : 0};
+    return (struct stage_request){
+        .unique = atomic_load(&slot->unique),
+        .opcode = slot->opcode,
+        .is_applied = atomic_load(&slot->state) == REQUEST_APPLIED,
+        .was_answering = atomic_load(&slot->answering) != 0,
+        .ino = slot->ino,
+        .result = slot->result,
+        .has_handle = slot->handle != 0,
+        .handle = slot->handle ? handle_number(stage->header, slot->handle - 1) : 0};
 }
 
 bool stage_request_return(struct stage *stage, uint64_t unique, struct stage_request *ret)
@@ -280,7 +281,7 @@ bool stage_request_return(struct stage *stage, uint64_t unique, struct stage_req
     if (!slot || !stage->request_is_left[slot - stage->requests])
         return false;
     atomic_store(&stage->request_is_left[slot - stage->requests], false);
-    *ret = request_of(slot);
+    *ret = request_of(stage, slot);
     atomic_store_explicit(&slot->answering, 0, memory_order_relaxed);
     return true;
 }
@@ -291,7 +292,7 @@ bool stage_request_take_left(struct stage *stage, struct stage_request *ret)
         if (!stage->request_is_left[i])
             continue;
         atomic_store(&stage->request_is_left[i], false);
-        *ret = request_of(&stage->requests[i]);
+        *ret = request_of(stage, &stage->requests[i]);
         clear_slot(&stage->requests[i]);
         return true;
     }

@@ -31,7 +31,7 @@ void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
                          enum request_kind kind, uint64_t records);
 /* Notes the handle of a REQUEST_CLOSES, which nothing uses any more. What takes the mount over
  * closes it even where the kernel cannot send the request again. */
-void stage_request_closes(uint64_t handle);
+void stage_request_closes(struct stage *stage, uint64_t handle);
 /* From here on another record decides. */
 void stage_request_decide(uint64_t records);
 /* All of it happened. `result`: for the answer. */

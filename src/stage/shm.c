@@ -229,6 +229,7 @@ static int make_stage(struct stage *stage, const struct stage_config *config)
     h->slab_count = slabs;
     h->log_half_len = half;
     h->created_epoch = config->epoch;
+    h->handle_tag = config->handle_tag;
     memcpy(h->store, config->store, sizeof h->store);
     TRY(stage_boot_id(h->boot_id));
     atomic_store(&h->epoch, config->epoch);

@@ -43,6 +43,7 @@ struct stage_config {
     uint64_t size_bytes; /* slabs and their share of the control file */
     uint64_t epoch;      /* of this session */
     bool read_only;      /* no file is written: no memory is made ready ahead of need */
+    uint32_t handle_tag; /* of a new one, whose mount has handles of another: not the other's */
 };
 
 /* The version of the format in which its files are written. Any thread. */

@@ -8,6 +8,7 @@
 
 #include "../expect.h"
 #include "fs_fixture.h"
+#include "stage/layout.h"
 
 TestSuite(fs, .init = fs_fixture_setup, .fini = fs_fixture_teardown, .timeout = 600);
 
@@ -473,6 +474,30 @@ Test(fs, a_file_that_no_handle_is_left_for_is_not_made)
     (void)fs_release(fs, opened.handle, false);
     assert_i64(fs_forget(fs, st.st_ino), 0);
     expect_i64(fs_getattr(fs, st.st_ino, &st), -ENOENT);
+}
+
+/* The kernel may know handles of a stage that is gone. */
+Test(fs, a_handle_that_is_none_of_this_stage_is_as_one_that_is_closed)
+{
+    struct file file = create("a");
+    struct fs_opened opened;
+    put_text(file, 0, "text");
+    const uint64_t others[] = {file.handle | 1ull << 32, UINT64_MAX, HANDLES_MAX};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        cr_expect_not(stage_has_handle(store_stage(fixture.store), others[i]));
+        expect_i64(fs_flush(fs, file.ino, others[i]), 0);
+        expect_i64(fs_handle_flags(fs, others[i]), 0);
+        expect_i64(fs_opened_again(fs, others[i], &opened), -ENOENT);
+        cr_expect(fs_listing_end(fs, others[i], 5) > 0);
+        expect_i64(fs_release(fs, others[i], true), 0);
+        expect_i64(fs_release(fs, others[i], false), 0, "and again");
+    }
+    cr_expect(stage_has_handle(store_stage(fixture.store), file.handle));
+    cr_expect(fs_is_open(fs, file.ino));
+    expect_u64(stage_usage(store_stage(fixture.store)).handles, 1);
+    expect_text(file.ino, "text");
+    close_file(file);
+    cr_expect_not(fs_is_open(fs, file.ino));
 }
 
 /* --- against the background ------------------------------------------------------------------- */

@@ -147,6 +147,37 @@ Test(stage_requests, any_other_recovery_clears_the_table)
     cr_expect_not(stage_request_return(fixture.stage, 10, &left));
 }
 
+/* A stage that was made anew below a mount has handles of its own numbers, which its successor has,
+ * too. */
+Test(stage_requests, handles_have_the_tag_of_their_stage)
+{
+    uint64_t kept, opened, handle, ino, cursor = 0;
+    uint32_t flags;
+    struct stage_request left;
+    fixture.stage->header->handle_tag = 7;
+    assert_i64(stage_handle_open(fixture.stage, 5, 1, &kept), 0);
+    expect_u64(kept >> 32, 7);
+    stage_request_enter(fixture.stage, 10, 14, REQUEST_OPENS, 0);
+    assert_i64(stage_handle_open(fixture.stage, 6, 1, &opened), 0);
+    stage_request_enter(fixture.stage, 12, 18, REQUEST_CLOSES, 0);
+    stage_request_closes(fixture.stage, (uint32_t)kept);
+    stage_request_enter(fixture.stage, 14, 18, REQUEST_CLOSES, 0);
+    stage_request_closes(fixture.stage, kept);
+    stage_request_leave();
+    die_and_adopt();
+    cr_assert(stage_handle_next(fixture.stage, &cursor, &handle, &ino, &flags));
+    cr_expect(handle == kept && ino == 5 && flags == 1);
+    cr_assert(stage_request_return(fixture.stage, 10, &left));
+    cr_expect(left.has_handle && left.handle == opened);
+    cr_assert(stage_request_return(fixture.stage, 12, &left));
+    cr_expect_not(left.has_handle, "it is of another stage");
+    cr_assert(stage_request_return(fixture.stage, 14, &left));
+    cr_expect(left.has_handle && left.handle == kept);
+    expect_u64(stage_handle_inode(fixture.stage, (uint32_t)kept), 0);
+    expect_u64(stage_handle_flags(fixture.stage, (uint32_t)kept), 0);
+    expect_u64(stage_handle_close(fixture.stage, kept, &flags), 5);
+}
+
 /* --- listings --------------------------------------------------------------------------------- */
 
 Test(stage_requests, a_handle_keeps_where_its_listing_ends)
