@@ -22,6 +22,13 @@ static inline int64_t clock_monotonic_ns(void)
     return clock_ns(CLOCK_MONOTONIC);
 }
 
+/* As intervals, over the sleep of the machine: since it started. Start times of processes have it.
+ */
+static inline int64_t clock_boottime_ns(void)
+{
+    return clock_ns(CLOCK_BOOTTIME);
+}
+
 /* For file times and records: nanoseconds since 1970. */
 static inline int64_t clock_realtime_ns(void)
 {

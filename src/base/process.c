@@ -9,8 +9,11 @@
 #include "base/clock.h"
 
 /* Fields of /proc/PID/stat, counted from the state, which comes behind the name. */
+#define FIELD_GROUP 2
+#define FIELD_SESSION 3
 #define FIELD_THREADS 17
 #define FIELD_STARTED 19
+#define FIELDS 20
 
 #define NOFILE_WANTED 65536
 
@@ -27,31 +30,58 @@ static ssize_t read_process_file(pid_t pid, const char *file, char *buf, size_t 
     return len > 0 ? (ssize_t)len : -ESRCH;
 }
 
-/* When it started; it must not have ended. The name may hold anything, parentheses too. */
-static int read_start(pid_t pid, uint64_t *ret)
+/* Numbers of a line of /proc/PID/stat, by the FIELD_ above. */
+struct stat_line {
+    char state;
+    uint64_t fields[FIELDS];
+};
+
+/* The name may hold anything, parentheses too. */
+static int read_stat(pid_t pid, struct stat_line *ret)
 {
     char text[1024];
-    unsigned long long threads = 0, started = 0;
-    ssize_t len = read_process_file(pid, "stat", text, sizeof text);
+    ssize_t len = pid > 0 ? read_process_file(pid, "stat", text, sizeof text) : -ESRCH;
     const char *at = len > 0 ? strrchr(text, ')') : NULL;
     if (!at || at[1] != ' ')
         return -ESRCH;
     at += 2;
-    char state = *at;
-    for (int field = 0; at && field <= FIELD_STARTED; field++) {
-        if (field == FIELD_THREADS)
-            threads = strtoull(at, NULL, 10);
-        if (field == FIELD_STARTED)
-            started = strtoull(at, NULL, 10);
+    *ret = (struct stat_line){.state = *at};
+    for (int field = 0; at && field < FIELDS; field++) {
+        ret->fields[field] = strtoull(at, NULL, 10);
         at = strchr(at, ' ');
         at = at ? at + 1 : NULL;
     }
+    return ret->fields[FIELD_STARTED] ? 0 : -ESRCH;
+}
+
+/* When it started; it must not have ended. */
+static int read_start(pid_t pid, uint64_t *ret)
+{
+    struct stat_line line;
+    TRY(read_stat(pid, &line));
     /* Its first thread may have ended while others go on. */
-    bool ended = (state == 'Z' || state == 'X') && threads <= 1;
-    if (ended || started == 0)
+    bool ended = (line.state == 'Z' || line.state == 'X') && line.fields[FIELD_THREADS] <= 1;
+    if (ended)
         return -ESRCH;
-    *ret = started;
+    *ret = line.fields[FIELD_STARTED];
     return 0;
+}
+
+int process_group_of_thread(pid_t tid, struct process_group *ret)
+{
+    struct stat_line line, leader;
+    TRY(read_stat(tid, &line));
+    *ret = (struct process_group){.group = (pid_t)line.fields[FIELD_GROUP]};
+    /* The number of a group, or of a session, is no other process's while it has members. */
+    if (read_stat(ret->group, &leader) == 0 ||
+        read_stat((pid_t)line.fields[FIELD_SESSION], &leader) == 0)
+        ret->started = leader.fields[FIELD_STARTED];
+    return 0;
+}
+
+int64_t process_start_ns(uint64_t ticks)
+{
+    return (int64_t)(ticks * (uint64_t)(SECOND_NS / sysconf(_SC_CLK_TCK)));
 }
 
 int process_of_thread(pid_t tid, struct process *ret)

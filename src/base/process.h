@@ -17,6 +17,18 @@ struct process {
 
 /* The process that thread `tid` belongs to. -ESRCH: there is none, or /proc does not show it. */
 CAIRN_MUST_CHECK int process_of_thread(pid_t tid, struct process *ret);
+/* The process group of a thread. */
+struct process_group {
+    pid_t group;
+    /* When its leader started, or if that is gone, the leader of its session: clock ticks since
+     * boot. 0: neither is to be seen. */
+    uint64_t started;
+};
+/* -ESRCH: there is no such thread, or /proc does not show it. */
+CAIRN_MUST_CHECK int process_group_of_thread(pid_t tid, struct process_group *ret);
+/* As CLOCK_BOOTTIME has it, ns. The process started at most a tick later. */
+int64_t process_start_ns(uint64_t ticks);
+
 /* Does it live still? Not what has ended and waits for its parent. */
 bool process_lives(const struct process *process);
 

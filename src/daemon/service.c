@@ -226,6 +226,8 @@ static int open_front(struct service *service, struct service_error *error)
     const struct mount_options *o = service->options;
     _cleanup_free_ char *extra = kernel_options(o);
     int64_t changes = changes_within(o);
+    if (o->remote.nodes)
+        service->rejoined_path = xasprintf("%s/rejoined", service->store_path);
     struct front_options options = {
         .mountpoint = service->mountpoint,
         .fsname = service->store_path,
@@ -236,6 +238,7 @@ static int open_front(struct service *service, struct service_error *error)
         .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
         .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
         .no_resend = o->no_resend,
+        .rejoined = service->rejoined_path,
         .adopted = adopted_of(service)};
     _cleanup_free_ char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
@@ -411,6 +414,7 @@ void service_free(struct service *service)
     if (service->stop_fd >= 0)
         (void)close(service->stop_fd);
     free(service->upgrade.binary);
+    free(service->rejoined_path);
     free(service->store_path);
     free(service->mountpoint);
     free(service);

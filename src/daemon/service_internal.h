@@ -49,6 +49,7 @@ struct service {
     struct service_plan plan;
     const struct mount_options *options;
     char *store_path, *mountpoint;
+    char *rejoined_path; /* lent to the front; NULL: this mount is none of several nodes */
     struct store *store;
     struct commit *commit; /* the store's */
     struct fs *fs;

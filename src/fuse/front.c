@@ -88,6 +88,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     mutex_init(&front->self_test.lock, LOCK_LEAF);
     lost_pages_init(front);
     failures_init(&front->failures);
+    older_init(&front->older, options->opens, options->rejoined);
     cond_init(&front->wake.changed);
     event_init(&front->progress);
     turns_init(&front->turns);
@@ -238,6 +239,7 @@ void front_free(struct front *front)
     mutex_done(&front->self_test.lock);
     lost_pages_done(front);
     failures_done(&front->failures);
+    older_done(&front->older);
     (void)pthread_cond_destroy(&front->wake.changed);
     event_done(&front->progress);
     turns_done(&front->turns);

@@ -38,6 +38,9 @@ struct front_options {
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel caches answers */
     bool no_resend;                     /* act as if the kernel could not resend requests */
+    int64_t opens;                      /* see front_refuse_older() */
+    /* path of the file that keeps which process groups rejoined; NULL: no successor knows them */
+    const char *rejoined;
     /* NULL: mount; else adopt the existing mount. Read by front_start() only */
     const struct front_adopted *adopted;
 };
@@ -54,6 +57,14 @@ void front_room(struct front *front);
  * with `has_content` their pages. Any thread; with `has_content` none that answers requests and
  * none that holds a lock: it may wait for such a thread. */
 void front_changed(struct front *front, const uint64_t *inos, size_t count, bool has_content);
+
+/* Changes by processes that began before `opens` (CLOCK_BOOTTIME, ns; 0: by none) fail with EIO
+ * from now on, but for requests that are under way: older.h. By handles of a stage before this one
+ * they fail at any time. */
+void front_refuse_older(struct front *front, int64_t opens);
+/* The process group of `pid` counts as begun now. -ESRCH: when it began is not to be seen. Writes
+ * the file. */
+CAIRN_MUST_CHECK int front_rejoin(struct front *front, pid_t pid);
 
 /* For a successor. *ret_fd is the front's. */
 void front_passport(struct front *front, struct front_passport *ret, int *ret_fd);

@@ -11,6 +11,7 @@
  *                         pages apart */
 #include <sys/uio.h>
 
+#include "base/log.h"
 #include "fuse/internal.h"
 
 #define INIT_OUT_FLAGS 12u /* offsets in its answer */
@@ -110,6 +111,14 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
     hold_note(mounting);
     errno = saved;
     return n;
+}
+
+void front_answer(struct front *front, uint64_t unique, int error)
+{
+    struct wire_out_header out = {.len = sizeof out, .error = -error, .unique = unique};
+    struct iovec iov = {&out, sizeof out};
+    if (write_reply(fuse_session_fd(front->se), &iov, 1, NULL) < 0 && errno != ENOENT)
+        log_debug("answering without libfuse: %s", strerror(errno));
 }
 
 static ssize_t read_request(int fd, void *buf, size_t len, void *userdata)

@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "fuse/front.h"
 #include "fuse/lost_pages.h"
+#include "fuse/older.h"
 #include "fuse/turns.h"
 #include "fuse/wire.h"
 #include "stage/requests.h"
@@ -142,6 +143,7 @@ struct front {
     _Atomic unsigned parked_content, parked_slabs;
     _Atomic uint64_t requests, read_bytes, written_bytes; /* statistics: relaxed */
     struct failures failures;
+    struct older older;
     struct front_waiting locked;
 };
 
@@ -152,6 +154,7 @@ struct current {
     bool is_resumed;
     bool is_applied; /* a daemon that died has done it, and did not answer: */
     struct stage_request before;
+    bool is_refused;      /* see front_refuses() */
     bool park;            /* the handler asks for the request to be parked */
     bool stolen;          /* the handler took the slab */
     bool parallel_writes; /* of the file that the answer opens: init.c */
@@ -177,6 +180,11 @@ double cached_for(struct front *front, struct stat *st);
 void cached_changed(struct front *front, uint64_t ino);
 void cached_entries_changed(struct front *front, uint64_t dir, int r);
 void cached_marked(struct front *front, uint64_t ino);
+
+/* older.c: is the request that the thread is working on refused, since its caller relies on what
+ * may be gone? True: it is answered. A page of a map has to be dropped, too: then its handler sees
+ * current.is_refused, and the cause. */
+bool front_refuses(struct front *front);
 
 /* hold.c: something changed that front_hold() may wait for. Costs nothing while it does not. */
 static inline void hold_note(struct front *front)
@@ -236,6 +244,8 @@ void left_settle(struct front *front);
 /* Before libfuse does. */
 void front_see_request(struct front *front, void *mem, size_t size);
 extern const struct fuse_custom_io front_io;
+/* Answers a request without libfuse: with an errno, or 0. */
+void front_answer(struct front *front, uint64_t unique, int error);
 
 /* self_test.c */
 /* At mount, after the threads were started: takes 10 s at most. */

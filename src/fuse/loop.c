@@ -60,7 +60,8 @@ static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, in
     cause_clear();
     room_waits_since(since);
     adopt_enter(front, since != 0);
-    fuse_session_process_buf(front->se, buf);
+    if (!front_refuses(front))
+        fuse_session_process_buf(front->se, buf);
     stage_request_leave();
 }
 
@@ -228,10 +229,7 @@ void parked_free(struct front *front, struct parked *parked)
 
 static void reply_interrupted(struct front *front, uint64_t unique)
 {
-    struct wire_out_header out = {.len = sizeof out, .error = -EINTR, .unique = unique};
-    if (write(fuse_session_fd(front->se), &out, sizeof out) < 0 && errno != ENOENT)
-        log_debug("replying to a killed caller: %s", strerror(errno));
-    stage_request_answered(front->stage, unique & ~WIRE_RESENT);
+    front_answer(front, unique, EINTR);
 }
 
 static void take_killed_locked(struct parked_list *list, struct parked_list *killed)

@@ -70,12 +70,12 @@ static void write_call(fuse_req_t req, const struct written *w)
 static void write_page(fuse_req_t req, const struct written *w)
 {
     struct front *front = front_of(req);
-    bool waits = !lost_pages_are_final(front);
+    bool waits = !lost_pages_are_final(front) && !current.is_refused;
     if (waits && front_must_queue(front)) {
         front_park(req);
         return;
     }
-    int r = stage_written(front, w, NULL);
+    int r = current.is_refused ? -EIO : stage_written(front, w, NULL);
     cached_marked(front, w->ino);
     if (r == 0) {
         reply_written(req, w);

@@ -29,11 +29,14 @@ struct wire_out_header {
 #define WIRE_OPEN 14u
 #define WIRE_WRITE 16u
 #define WIRE_RELEASE 18u
+#define WIRE_FSYNC 20u
 #define WIRE_SETXATTR 21u
 #define WIRE_REMOVEXATTR 24u
+#define WIRE_FLUSH 25u
 #define WIRE_INIT 26u
 #define WIRE_OPENDIR 27u
 #define WIRE_RELEASEDIR 29u
+#define WIRE_FSYNCDIR 30u
 #define WIRE_CREATE 35u
 #define WIRE_INTERRUPT 36u
 #define WIRE_BATCH_FORGET 42u
@@ -43,7 +46,13 @@ struct wire_out_header {
 #define WIRE_TMPFILE 51u
 #define WIRE_NO_NAME "/" /* of a TMPFILE */
 #define WIRE_IN_HEADER_LEN 40u
-#define WIRE_WRITE_LEN 80u /* header and arguments of WRITE: what comes before its payload */
+#define WIRE_WRITE_LEN 80u  /* header and arguments of WRITE: what comes before its payload */
+#define WIRE_WRITE_KIND 20u /* offset in its arguments */
+#define WIRE_WRITE_PAGE 1u
+#define WIRE_SETATTR_HAS_HANDLE                                                                    \
+    (1u << 6)                 /* of what is to be set, which its arguments begin with              \
+                               */
+#define WIRE_SETXATTR_NAME 8u /* offset in its arguments */
 #define WIRE_INIT_EXT (1u << 30)
 #define WIRE_HANDLE_KILLPRIV_V2 (1u << 28)
 #define WIRE2_DIRECT_IO_ALLOW_MMAP (1u << 4) /* bit 36 of the flags */

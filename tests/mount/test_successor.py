@@ -2,6 +2,7 @@
 """The daemon dies; another goes on with the mount, and no call fails, is lost, or happens twice."""
 import ctypes
 import errno
+import mmap
 import os
 import stat
 
@@ -354,3 +355,60 @@ def test_without_resend_what_asks_fails(kept, directory, sanitized):
     assert kept.successor()["calls_lost"] == 1 and "fail with EIO" in kept.log()
     assert sorted(os.listdir(place.directory)) == ["one", "other"]
     kept.umount()
+
+
+def lose_stage(kept):
+    """The daemon dies, and its successor finds no stage: what the kernel has open is of none."""
+    deaths = kept.successor()["deaths"]
+    kept.pause()  # the holder: it starts no other meanwhile
+    kept.kill_daemon()
+    os.remove(os.path.join(kept.store, "session"))
+    kept.go_on()
+    rig.poll(lambda: kept.successor()["deaths"] > deaths, 30, "the successor")
+
+
+def test_what_was_open_when_the_stage_was_lost_reads_and_closes_and_changes_nothing(kept):
+    kept.mount(writeback_delay="50ms", attr_timeout="0", entry_timeout="0")
+    path = kept.write("old", b"durable", level="nvme")
+    kept.write("other", b"other", level="nvme")
+    writer, reader, listing = os.open(path, os.O_RDWR), os.open(path, os.O_RDONLY), os.open(kept.mnt, os.O_RDONLY)
+    pages = mmap.mmap(writer, 7)
+    for _ in range(2):  # also where it was lost once before
+        os.close(os.open(path, os.O_RDWR))
+        lose_stage(kept)
+    fresh = [os.open(os.path.join(kept.mnt, "fresh"), os.O_RDWR | os.O_CREAT)]  # the numbers of their handles are given out again
+    fresh += [os.open(os.path.join(kept.mnt, "fresh"), os.O_RDWR) for _ in range(20)]
+    os.unlink(os.path.join(kept.mnt, "fresh"))
+    os.write(fresh[0], b"fresh")
+    changes = {
+        "write": lambda: os.pwrite(writer, b"lost", 0),
+        "truncate": lambda: os.ftruncate(writer, 1),
+        "allocate": lambda: fallocate(writer, 0, 0, 4096),
+        "copy": lambda: os.copy_file_range(fresh[0], writer, 3, 0, 0),
+        "fsync": lambda: os.fsync(writer),
+        "fsync of a directory": lambda: os.fsync(listing),
+    }
+    for change in changes.values():
+        with rig.fails(errno.EIO):
+            change()
+    pages[:4] = b"LOST"
+    with rig.fails(errno.EIO):
+        pages.flush()
+    rig.poll(lambda: pages[:] == b"durable", 10, "the kernel to drop the page")
+    pages.close()
+    assert os.pread(reader, 100, 0) == os.pread(writer, 100, 0) == b"durable"
+    assert sorted(os.listdir(listing)) == ["old", "other"]
+    for fd in (reader, listing):
+        os.close(fd)
+    with rig.fails(errno.EIO):  # what was written through it may be gone
+        os.close(writer)
+    causes = {error["cause"] for error in kept.status()["errors"]}
+    assert any(cause.startswith("the stage was lost while this file was open") for cause in causes), causes
+    rig.poll(lambda: kept.status()["mount"]["open_files"] == len(fresh), 10, "the end of the closes")
+    assert [os.pread(fd, 100, 0) for fd in fresh] == [b"fresh"] * len(fresh)
+    for fd in fresh:
+        os.close(fd)
+    with rig.opened(path) as again:
+        os.pwrite(again, b"D", 0)
+    assert rig.read_file(path) == b"Durable"
+    kept.umount_whole()
