@@ -95,6 +95,11 @@ void service_free(struct service *service);
  *   {"verb":"kept"}
  *      -> {"heads":[{"head":N,"bytes":B}]}: that stay for longer than the grace, and the bytes of
  *         packs that no other head needs, when gc last looked
+ *   {"verb":"nodes","look":true|false}
+ *      -> of the last look at all nodes that write the remote "number", "running", "failed",
+ *         "lease_s", "union", "nodes": see struct roll. With "look" another one begins
+ *   {"verb":"rejoin","pid":N}
+ *      -> {}: the process group of that process counts as begun now
  *   {"verb":"upgrade","binary":"path"}
  *      -> {}: the mount goes on with that program, soon. The status then counts one try more, and
  *         says if it failed

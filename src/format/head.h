@@ -81,6 +81,20 @@ static inline bool head_has_nodes(const struct head *head)
     return head->incompat & SUPERBLOCK_INCOMPAT_NODES;
 }
 
+/* Of a head of several nodes. */
+static inline uint64_t head_round(const struct head *head)
+{
+    return head->cut & ROUND_MAX;
+}
+static inline uint64_t head_generation(const struct head *head)
+{
+    return head->cut >> ROUND_BITS;
+}
+static inline uint64_t head_cut_of(uint64_t generation, uint64_t round)
+{
+    return generation << ROUND_BITS | round;
+}
+
 static inline bool head_keep_is_set(const struct head_keep *keep)
 {
     return keep->last || keep->hourly || keep->daily || keep->weekly;

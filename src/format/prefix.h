@@ -16,8 +16,11 @@
 #define LEASE_LEN 256u
 #define WRITER_ENTRY_LEN 256u
 #define ENDED_LEN 64u
-/* Rounds, of several nodes: the instants that feeds and the cuts of heads speak of. */
-#define ROUND_MAX ((1ull << 40) - 1)
+/* Rounds, of several nodes: the instants that feeds and the cuts of heads speak of. A generation
+ * ends where a node is lost with operations that nobody has: all go back to a round. */
+#define ROUND_BITS 40
+#define ROUND_MAX ((1ull << ROUND_BITS) - 1)
+#define GENERATION_MAX ((1ull << 24) - 1)
 
 /* "cairn", the marker of a prefix: its history, key and features. put_new() once by the first
  * store. */

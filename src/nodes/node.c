@@ -54,6 +54,7 @@ struct node *node_new(struct commit *commit, struct local *local,
     node->options = *options;
     node->own = node_tier_new(options->tier, is_own_epoch, node);
     feeder_init(&node->feeder);
+    roll_call_init(node);
     mutex_init(&node->blocks_lock, LOCK_LEAF);
     prefix_init(&node->common, local, commit->room, &node->options, &user);
     return node;
@@ -63,6 +64,7 @@ void node_free(struct node *node)
 {
     if (!node)
         return;
+    roll_call_done(node);
     merger_free(node->merger);
     prefix_done(&node->common);
     feeder_done(&node->feeder);

@@ -9,6 +9,7 @@
 #include "codec/hash.h"
 #include "format/feed.h"
 #include "nodes/node.h"
+#include "nodes/roll.h"
 
 /* The newest feed of the stay that landed. */
 struct last_feed {
@@ -44,6 +45,14 @@ struct node_file {
     struct numbers blocks; /* ascending; the first is the number of the node */
 };
 
+/* roll.c */
+struct roll_call {
+    struct cairn_mutex lock; /* a leaf; guards: */
+    pthread_t thread;        /* of the last look */
+    bool is_started;         /* it is to be joined */
+    struct roll last;
+};
+
 struct node {
     struct commit *commit;
     struct local *local;
@@ -56,6 +65,7 @@ struct node {
     struct cairn_mutex blocks_lock; /* a leaf: of file.blocks, while others may look */
     int64_t reserve_at;             /* monotonic ns: not before */
     struct feeder feeder;
+    struct roll_call roll;
     _Atomic uint64_t told_round;
     _Atomic bool may_leave;
     int64_t opened_at; /* monotonic ns */
@@ -69,5 +79,8 @@ CAIRN_MUST_CHECK int node_file_read(struct node *node);
 CAIRN_MUST_CHECK int node_file_write(const struct node *node);
 /* A node that was leaving leaves for sure: then its file has no stay. */
 CAIRN_MUST_CHECK int node_end_stay(struct node *node);
+void roll_call_init(struct node *node);
+/* Waits for the end of a look; the tier is interrupted, or answers. */
+void roll_call_done(struct node *node);
 void feeder_init(struct feeder *feeder);
 void feeder_done(struct feeder *feeder);

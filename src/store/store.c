@@ -386,6 +386,11 @@ struct stage *store_stage(struct store *store)
     return store->local.stage;
 }
 
+struct node *store_node(struct store *store)
+{
+    return store->node;
+}
+
 uint64_t store_new_ino(struct store *store)
 {
     return ((uint64_t)store->local.sb.writer << 48) | atomic_fetch_add(&store->own->next_ino, 1);

@@ -50,6 +50,8 @@ size_t store_nameless(const struct store *store, const uint64_t **ret_inos);
 struct commit *store_commit(struct store *store);
 struct ns *store_ns(struct store *store);
 struct stage *store_stage(struct store *store);
+/* NULL: it is none of several nodes. */
+struct node *store_node(struct store *store);
 uint64_t store_new_ino(struct store *store);
 /* Where several nodes write the remote: did this one make the inode? Any thread. */
 bool store_owns_inode(struct store *store, uint64_t ino);

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+/* cairn nodes: the nodes that write a prefix together. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "base/vector.h"
+#include "cli/ask.h"
+#include "cli/human.h"
+#include "cli/interrupt.h"
+#include "cli/json.h"
+#include "cli/target.h"
+
+#define LOOK_MS 50u
+#define LOOK_MS_MAX 30000
+#define HOLDER_COLUMNS 49 /* of 100 */
+
+struct nodes_request {
+    bool is_json;
+};
+
+/* --- the list --------------------------------------------------------------------------------- */
+
+/* The daemon asks the remote, and does not wait for it. */
+static int look(const struct call *call, cJSON **ret)
+{
+    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
+    int64_t until = clock_monotonic_ns() + LOOK_MS_MAX * MS_NS;
+    (void)cJSON_AddBoolToObject(ask, "look", true);
+    for (;;) {
+        if (ask_daemon(call->command->name, call->target.store, "nodes", ask, &reply) < 0)
+            return CLI_FAILED;
+        ask = NULL;
+        if (!json_true(reply, "running"))
+            break;
+        cJSON_Delete(reply);
+        if (clock_monotonic_ns() > until)
+            return complain(call->command->name, "the remote of %s does not answer",
+                            call->target.mountpoint);
+        if (!interrupt_sleep_ms(LOOK_MS))
+            return CLI_INTERRUPTED;
+    }
+    const char *failed = json_text(reply, "failed");
+    int code =
+        failed ? complain(call->command->name, "the remote cannot be read: %s", failed) : CLI_OK;
+    if (failed)
+        cJSON_Delete(reply);
+    else
+        *ret = reply;
+    return code;
+}
+
+static bool is_in_state(const cJSON *stay, const char *state)
+{
+    return strcmp(json_text_or(stay, "state", ""), state) == 0;
+}
+
+static const cJSON *find_stay(const cJSON *reply, uint64_t epoch)
+{
+    const cJSON *stay;
+    cJSON_ArrayForEach(stay, json_part(reply, "nodes"))
+    {
+        if (json_count(stay, "epoch") == epoch)
+            return stay;
+    }
+    return NULL;
+}
+
+static const char *why_held_back(const cJSON *stay)
+{
+    const char *not_counted = json_text(stay, "not_counted");
+    return not_counted                   ? not_counted
+           : is_in_state(stay, "silent") ? "it was not heard of for longer than the lease"
+                                         : "it tells of no newer state";
+}
+
+static void print_held_back(const cJSON *stay)
+{
+    double behind = json_number(stay, "behind_s");
+    char since[TEXT_TIME_LEN];
+    text_time(clock_realtime_ns() - (int64_t)(behind * 1e9), since);
+    text_print(stdout, "%s (epoch %" PRIu64 ") holds the union back, for %s since %s: %s.",
+               json_text_or(stay, "holder", "?"), json_count(stay, "epoch"),
+               human_seconds(behind).text, since, why_held_back(stay));
+}
+
+/* One sentence: is all well? */
+static void print_summary(const cJSON *reply)
+{
+    const cJSON *all = json_part(reply, "union"), *stay;
+    uint64_t held_back_by, count = 0;
+    if (control_get_u64(all, "held_back_by", &held_back_by) &&
+        (stay = find_stay(reply, held_back_by))) {
+        print_held_back(stay);
+        return;
+    }
+    cJSON_ArrayForEach(stay, json_part(reply, "nodes"))
+    {
+        count += is_in_state(stay, "lives");
+    }
+    if (json_count(all, "head") == 0)
+        text_print(stdout, "No union of all yet; %" PRIu64 " %s.", count,
+                   count == 1 ? "node writes" : "nodes write");
+    else
+        text_print(stdout, "All is well: %" PRIu64 " %s, readers see the state of %s ago.", count,
+                   count == 1 ? "node writes" : "nodes write",
+                   human_seconds(json_number(all, "age_s")).text);
+}
+
+static void print_union(const cJSON *reply)
+{
+    const cJSON *all = json_part(reply, "union");
+    const char *merger = json_text_or(all, "merger", "");
+    text_print(stdout, "union: head %" PRIu64 ", generation %" PRIu64 ", merged by %s",
+               json_count(all, "head"), json_count(all, "generation"),
+               json_true(all, "merged_here") ? "this node"
+               : *merger                     ? merger
+                                             : "no node at this moment");
+}
+
+#define COLUMNS "%6s  %5s  %-6s  %11s  %11s  %s%s\n"
+
+static void print_stay(const cJSON *stay, uint64_t held_back_by)
+{
+    bool is_over = is_in_state(stay, "left") || is_in_state(stay, "ended");
+    const char *holder = json_text_or(stay, "holder", "?");
+    char epoch[24], node[24], shown[HOLDER_COLUMNS + 1];
+    int len = snprintf(shown, sizeof shown, "%s", holder);
+    if (len > HOLDER_COLUMNS) /* its end is the process */
+        memcpy(shown + HOLDER_COLUMNS - 3, "...", 4);
+    text_hide_controls(shown);
+    (void)snprintf(epoch, sizeof epoch, "%" PRIu64, json_count(stay, "epoch"));
+    (void)snprintf(node, sizeof node, "%" PRIu64, json_count(stay, "node"));
+    (void)printf(COLUMNS, epoch, node, json_text_or(stay, "state", "?"),
+                 is_over ? "-" : human_seconds(json_number(stay, "behind_s")).text,
+                 human_seconds(json_number(stay, "heard_s_ago")).text,
+                 held_back_by && json_count(stay, "epoch") == held_back_by ? "! "
+                 : json_true(stay, "is_this")                              ? "* "
+                                                                           : "  ",
+                 shown);
+}
+
+static void print_not_counted(const cJSON *reply)
+{
+    const cJSON *stay;
+    cJSON_ArrayForEach(stay, json_part(reply, "nodes"))
+    {
+        const char *why = json_text(stay, "not_counted");
+        if (why)
+            text_print(stdout, "what epoch %" PRIu64 " tells is not counted: %s",
+                       json_count(stay, "epoch"), why);
+    }
+}
+
+static void print_nodes(const cJSON *reply)
+{
+    const cJSON *stay;
+    uint64_t held_back_by = 0;
+    (void)control_get_u64(json_part(reply, "union"), "held_back_by", &held_back_by);
+    print_summary(reply);
+    print_union(reply);
+    (void)printf("\n" COLUMNS, "EPOCH", "NODE", "STATE", "BEHIND", "HEARD AGO", "  ",
+                 "STORE (*: this mount's, !: waited for)");
+    cJSON_ArrayForEach(stay, json_part(reply, "nodes"))
+    {
+        print_stay(stay, held_back_by);
+    }
+    print_not_counted(reply);
+}
+
+static int list_nodes(struct call *call)
+{
+    const struct nodes_request *request = call->request;
+    _cleanup_json_ cJSON *reply = NULL;
+    int code = look(call, &reply);
+    if (code != CLI_OK)
+        return code;
+    cJSON_DeleteItemFromObject(reply, "running");
+    cJSON_DeleteItemFromObject(reply, "number");
+    if (request->is_json)
+        json_print(reply);
+    else
+        print_nodes(reply);
+    return CLI_OK;
+}
+
+/* --- what was set aside ----------------------------------------------------------------------- */
+
+struct aside {
+    uint64_t generation;
+    int64_t time; /* ns */
+    uint64_t bytes, own_bytes;
+};
+DEFINE_VECTOR(asides, struct aside);
+
+/* Its files are hard links to those of the store: those that have no other name cost space. */
+static int add_sizes(int at_fd, const char *name, struct aside *aside)
+{
+    int fd = openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    int r = dir ? 0 : -errno;
+    for (struct dirent *entry; r == 0 && (entry = readdir(dir));) {
+        struct stat st;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            r = -errno;
+        else if (S_ISDIR(st.st_mode))
+            r = add_sizes(fd, entry->d_name, aside);
+        else {
+            aside->bytes += (uint64_t)st.st_size;
+            aside->own_bytes += st.st_nlink == 1 ? (uint64_t)st.st_size : 0;
+        }
+    }
+    if (dir)
+        (void)closedir(dir);
+    return r;
+}
+
+static int read_aside(const char *directory, struct asides *ret)
+{
+    DIR *dir = opendir(directory);
+    if (!dir)
+        return errno == ENOENT ? 0 : -errno;
+    int r = 0;
+    for (struct dirent *entry; r == 0 && (entry = readdir(dir));) {
+        struct aside aside = {0};
+        struct stat st;
+        char *end;
+        aside.generation = strtoull(entry->d_name, &end, 10);
+        if (*end || end == entry->d_name || fstatat(dirfd(dir), entry->d_name, &st, 0) < 0)
+            continue;
+        aside.time = (int64_t)st.st_mtim.tv_sec * SECOND_NS;
+        r = add_sizes(dirfd(dir), entry->d_name, &aside);
+        vector_add(ret, aside);
+    }
+    (void)closedir(dir);
+    vector_sort(ret, compare_u64);
+    return r;
+}
+
+static cJSON *describe_aside(const char *directory, const struct aside *aside)
+{
+    _cleanup_free_ char *path = xasprintf("%s/%" PRIu64, directory, aside->generation);
+    char when[TEXT_TIME_LEN];
+    cJSON *one = cJSON_CreateObject();
+    text_time(aside->time, when);
+    control_add_u64(one, "generation", aside->generation);
+    (void)cJSON_AddStringToObject(one, "path", path);
+    (void)cJSON_AddStringToObject(one, "time", when);
+    control_add_u64(one, "bytes", aside->bytes);
+    control_add_u64(one, "only_there_bytes", aside->own_bytes);
+    return one;
+}
+
+static void print_aside(const char *directory, const struct asides *asides)
+{
+    if (asides->count == 0) {
+        (void)printf("nothing was set aside\n");
+        return;
+    }
+    (void)printf("%10s  %-20s  %10s  %10s\n", "GENERATION", "SET ASIDE", "SIZE", "ONLY THERE");
+    for (size_t i = 0; i < asides->count; i++) {
+        const struct aside *aside = &asides->at[i];
+        char when[TEXT_TIME_LEN];
+        text_time(aside->time, when);
+        (void)printf("%10" PRIu64 "  %-20s  %10s  %10s\n", aside->generation, when,
+                     human_bytes(aside->bytes).text, human_bytes(aside->own_bytes).text);
+    }
+    text_print(stdout, "read one: cairn ls %s/%" PRIu64 ":/", directory,
+               asides->at[asides->count - 1].generation);
+}
+
+static int list_aside(struct call *call)
+{
+    const struct nodes_request *request = call->request;
+    struct asides asides = {0};
+    _cleanup_free_ char *directory = xasprintf("%s/aside", call->target.store);
+    _cleanup_json_ cJSON *list = cJSON_CreateArray();
+    int r = read_aside(directory, &asides);
+    for (size_t i = 0; i < asides.count; i++)
+        (void)cJSON_AddItemToArray(list, describe_aside(directory, &asides.at[i]));
+    if (r == 0 && request->is_json)
+        json_print(list);
+    else if (r == 0)
+        print_aside(directory, &asides);
+    vector_free(&asides);
+    return r < 0 ? complain(call->command->name, "%s: %s", directory, strerror(-r)) : CLI_OK;
+}
+
+/* --- processes -------------------------------------------------------------------------------- */
+
+/* Without PID, the group of who calls: that of the script. */
+static int rejoin(struct call *call, const char *text)
+{
+    _cleanup_json_ cJSON *reply = NULL;
+    cJSON *ask;
+    char *end = NULL;
+    unsigned long pid = text ? strtoul(text, &end, 10) : (unsigned long)getpid();
+    if (text && (*end || end == text || pid == 0 || pid > INT32_MAX))
+        return complain_usage(call->command, "%s is not the number of a process", text);
+    ask = cJSON_CreateObject();
+    control_add_u64(ask, "pid", pid);
+    return ask_daemon(call->command->name, call->target.store, "rejoin", ask, &reply) < 0
+               ? CLI_FAILED
+               : CLI_OK;
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static int list_of_mount(struct call *call, const char *operand)
+{
+    int code = target_of_mount(call->command, operand, &call->target);
+    return code == CLI_OK ? list_nodes(call) : code;
+}
+
+static int execute_nodes(struct call *call)
+{
+    static const struct {
+        const char *word;
+        unsigned least, most; /* operands behind it */
+    } kinds[] = {{"list", 1, 1}, {"aside", 1, 1}, {"rejoin", 1, 2}};
+    char **operands = call->operands;
+    unsigned count = 0, kind = 0;
+    while (operands[count])
+        count++;
+    while (kind < ARRAY_LEN(kinds) && strcmp(kinds[kind].word, operands[0]) != 0)
+        kind++;
+    interrupt_catch(true);
+    if (kind == ARRAY_LEN(kinds) && count > 1)
+        return complain_usage(call->command, "unexpected argument '%s'; use list, aside or rejoin",
+                              operands[0]);
+    if (kind == ARRAY_LEN(kinds))
+        return list_of_mount(call, operands[0]);
+    if (count - 1 < kinds[kind].least || count - 1 > kinds[kind].most)
+        return complain_usage(call->command, "%s takes MOUNTPOINT%s", operands[0],
+                              kinds[kind].most > 1 ? " and PID"
+                              : kind == 1          ? " or STORE"
+                                                   : "");
+    int code = kind == 1 ? target_of_any(call->command, operands[1], &call->target)
+                         : target_of_mount(call->command, operands[1], &call->target);
+    if (code != CLI_OK)
+        return code;
+    return kind == 0 ? list_nodes(call) : kind == 1 ? list_aside(call) : rejoin(call, operands[2]);
+}
+
+#define FIELD(f) offsetof(struct nodes_request, f)
+static const struct flag flags[] = {FLAG_JSON_OF("list, aside: print JSON", FIELD(is_json)), {0}};
+
+const struct command nodes_command = {
+    .name = "nodes",
+    .summary = "show the nodes that write a remote together",
+    .description =
+        "list MOUNTPOINT, or MOUNTPOINT alone: who writes the remote of a mount with -o nodes, and "
+        "whom the others wait for.\naside MOUNTPOINT|STORE: states that were set aside when all "
+        "nodes went back to an earlier one.\nrejoin MOUNTPOINT [PID]: from now on the process "
+        "group of PID, or of who calls, may change files again.",
+    .flags = flags,
+    REQUEST(struct nodes_request, .is_json = false),
+    .operands = (const struct operand[]){{.name = "list|aside|rejoin",
+                                          .offers = OFFER_WORDS | OFFER_MOUNTPOINTS},
+                                         {.name = "MOUNTPOINT",
+                                          .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
+                                          .is_optional = true},
+                                         {.name = "PID", .is_optional = true},
+                                         {0}},
+    .exits = EXITS_INTERRUPTED("done", "failed"),
+    .execute = execute_nodes,
+};
