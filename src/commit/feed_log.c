@@ -87,6 +87,8 @@ void feed_log_forget(struct feed_log *log, uint64_t cut)
     LOCK_SCOPE(&log->lock);
     uint32_t count;
     size_t end = end_of(log, cut, &count);
+    if (end == 0) /* there may be no memory */
+        return;
     log->records.count -= end;
     memmove(log->records.at, log->records.at + end, log->records.count);
 }

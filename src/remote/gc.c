@@ -165,6 +165,8 @@ static void leave_foreign_heads(struct pass *pass)
     while (foreign < pass->heads.count && pass->heads.at[foreign].modified < pass->begun &&
            pass->heads.at[foreign].id != pass->remote->prefix.head.number)
         foreign++;
+    if (foreign == 0) /* there may be no memory */
+        return;
     pass->heads.count -= foreign;
     memmove(pass->heads.at, pass->heads.at + foreign, pass->heads.count * sizeof *pass->heads.at);
 }
