@@ -84,6 +84,7 @@ Test(io, a_path_is_resolved_up_to_a_name_that_is_missing)
     _cleanup_free_ char *deep = xasprintf("%s/a/b", real);
     assert_i64(io_resolve_path(twisted, &path), 0);
     assert_str(path, expected);
+    free(path);
     assert_i64(io_resolve_path(deep, &path), -ENOENT, "its parent is missing, too");
     assert_i64(io_resolve_path("/proc/self/status/x", &path), -ENOTDIR);
 }

@@ -95,6 +95,7 @@ Test(losses, a_head_with_the_same_cut_that_was_not_noted)
     fixture_close(&fixture);
     choose_remote("remote", GRACE_NS);
     fixture_die_after(&fixture, repair);
+    fixture.options.remote.tier->ops->close(fixture.options.remote.tier); /* here, too */
     shell("mv %1$s/saved %1$s/head", fixture.path); /* as if it died before it wrote that */
     open_with("remote", GRACE_NS);
     fixture_expect(&fixture, "a", 1, 3 * MIB);
