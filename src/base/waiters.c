@@ -29,6 +29,15 @@ bool waiters_remove(struct waiters *waiters, uint64_t ticket)
     return false;
 }
 
+bool waiters_are_beyond(const struct waiters *waiters, uint64_t seq)
+{
+    const struct waiter *waiter;
+    TAILQ_FOREACH(waiter, waiters, link)
+    if (waiter->seq > seq)
+        return true;
+    return false;
+}
+
 void waiters_take(struct waiters *waiters, uint64_t seq, struct waiters *ret_reached)
 {
     struct waiter *waiter, *next;

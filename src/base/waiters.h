@@ -25,6 +25,9 @@ void waiters_add(struct waiters *waiters, uint64_t seq, uint64_t ticket, waiter_
 /* False: none is there with that ticket. It may be about to be called. */
 bool waiters_remove(struct waiters *waiters, uint64_t ticket);
 
+/* Does one wait for more than `seq`? */
+bool waiters_are_beyond(const struct waiters *waiters, uint64_t seq);
+
 /* Moves those that wait for `seq` or less to `ret_reached`, in the order in which they came. */
 void waiters_take(struct waiters *waiters, uint64_t seq, struct waiters *ret_reached);
 

@@ -13,6 +13,7 @@
 #define POLL_FIRST_MS 5
 #define POLL_MAX_MS 250
 #define BAR_WIDTH 30
+#define UNION_NS (5 * SECOND_NS) /* that the union of all nodes takes, before that is explained */
 #define REFUSED_NS (10 * SECOND_NS) /* then a disk that takes no file is not waited for */
 
 struct progress {
@@ -23,6 +24,9 @@ struct progress {
     int64_t began;
     uint64_t most; /* bytes left when it was most: the whole of the bar */
     char *last_error;
+    int64_t union_since; /* all is uploaded, and the union lacks some; monotonic ns; 0: not yet */
+    char *cause;         /* why it does */
+    char *last_cause;    /* as it was said */
 };
 
 enum goal_state {
@@ -73,6 +77,39 @@ static void progress_show_error(struct progress *p, const char *place, const cha
     complain(p->command, "writes to %s are failing; retrying: %s", place, error);
     free(p->last_error);
     p->last_error = xstrdup(error);
+}
+
+/* Where several nodes write the remote, uploaded is not yet what readers see. NULL: it is not
+ * uploaded, or there are no others. */
+static const char *union_cause(const struct horizon_goal *goal, const cJSON *reply)
+{
+    uint64_t uploaded;
+    bool is_there =
+        goal->is_remote && control_get_u64(reply, "uploaded", &uploaded) && uploaded >= goal->seq;
+    return is_there ? json_text(reply, "union_waits") : NULL;
+}
+
+/* Says who is waited for, once. */
+static void progress_show_union(struct progress *p)
+{
+    if (!p->cause || (p->last_cause && strcmp(p->last_cause, p->cause) == 0))
+        return;
+    progress_end(p);
+    complain(p->command, "all is in the remote, and readers do not see it yet: waiting %s",
+             p->cause);
+    free(p->last_cause);
+    p->last_cause = xstrdup(p->cause);
+}
+
+static void progress_note_union(struct progress *p, const char *cause)
+{
+    int64_t now = clock_monotonic_ns();
+    free(p->cause);
+    p->cause = cause ? xstrdup(cause) : NULL;
+    if (cause && p->union_since == 0)
+        p->union_since = now;
+    if (cause && now - p->union_since >= UNION_NS)
+        progress_show_union(p);
 }
 
 /* Has NVMe taken nothing for so long that waiting does not change it? */
@@ -130,6 +167,7 @@ static enum goal_state goal_judge(struct progress *p, const struct horizon_goal 
     const char *remote_error = goal->is_remote ? json_text(reply, "remote_error") : NULL;
     progress_show_error(p, remote_error ? "the remote" : "NVMe",
                         remote_error ? remote_error : json_text(reply, "error"));
+    progress_note_union(p, union_cause(goal, reply));
     return GOAL_WAITS;
 }
 
@@ -210,9 +248,13 @@ int horizon_wait(const char *command, const struct horizon_goal *goals, size_t c
     if (state == GOAL_REACHED && p.drawn)
         progress_draw(&p, 0);
     progress_end(&p);
+    if (code == CLI_NOT_MET)
+        progress_show_union(&p);
     for (size_t i = 0; waited && state <= GOAL_REACHED && i < count; i++)
         if (goal_urge(command, &goals[i], false) == GOAL_FAILED)
             state = GOAL_FAILED;
     free(p.last_error);
+    free(p.cause);
+    free(p.last_cause);
     return state == GOAL_ENDED ? HORIZON_ENDED : state == GOAL_FAILED ? CLI_FAILED : code;
 }

@@ -136,6 +136,19 @@ static int umount_verify(const struct mount_entry *mount, const struct umount_re
     return code == CLI_OK && request->drain == DRAIN_REMOTE ? verify_remote(mount) : code;
 }
 
+/* The store is one of several nodes, and its daemon was told not to wait for the union of all. */
+static int verify_union(const struct mount_entry *mount)
+{
+    _cleanup_free_ char *node = xasprintf("%s/node", mount->store);
+    if (access(node, F_OK) < 0)
+        return CLI_OK;
+    complain("umount",
+             "%s is unmounted, and its data is in the remote, but cannot tell whether readers see "
+             "all of it yet: that waits for other nodes",
+             mount->mountpoint);
+    return CLI_NOT_DRAINED;
+}
+
 /* --- draining and unmounting ------------------------------------------------------------------ */
 
 /* CLI_OK, CLI_FAILED, or HORIZON_ENDED. */
@@ -320,8 +333,10 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
             return CLI_INTERRUPTED;
         ending_help(&e);
     }
-    if (held == 0)
-        return umount_verify(mount, request);
+    if (held == 0) {
+        int code = umount_verify(mount, request);
+        return code == CLI_OK && e.remote_left ? verify_union(mount) : code;
+    }
     return complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s",
                     strerror(-held));
 }

@@ -189,7 +189,9 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
     }
     int code = horizon_wait(command->name, request->goals.at, request->goals.count, deadline,
                             &request->left);
-    if (code == CLI_NOT_MET)
+    if (code == CLI_NOT_MET && request->left == 0) /* of changes without content, too */
+        complain(command->name, "timed out; wait longer, or see 'cairn status'");
+    else if (code == CLI_NOT_MET)
         complain(command->name, "timed out: %s not yet %s; wait longer, or see 'cairn status'",
                  human_bytes(request->left).text,
                  request->level == WAIT_REMOTE ? "in the remote" : "on NVMe");

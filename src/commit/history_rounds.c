@@ -18,7 +18,7 @@ void history_begin_rounds(struct history *history, int64_t length, int64_t error
     LOCK_SCOPE(&history->lock);
     check(!history->rounds);
     history->rounds = rounds_new(length, error, clock_realtime_ns());
-    history->touched = touched_new();
+    history->touched = touched_new(history->newest);
 }
 
 struct touched *history_touched(struct history *history)

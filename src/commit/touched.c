@@ -16,11 +16,13 @@ struct touched {
     struct cairn_mutex lock; /* a leaf */
     struct touch *all;
     VECTOR(uint64_t) seqs; /* of the operations, ascending */
+    uint64_t merged, floor;
 };
 
-struct touched *touched_new(void)
+struct touched *touched_new(uint64_t floor)
 {
     struct touched *touched = xcalloc(1, sizeof *touched);
+    touched->floor = floor;
     mutex_init(&touched->lock, LOCK_LEAF);
     return touched;
 }
@@ -95,15 +97,53 @@ void touched_add(struct touched *touched, const struct record *rec)
 void touched_forget(struct touched *touched, uint64_t seq)
 {
     LOCK_SCOPE(&touched->lock);
+    touched->merged = max_u64(touched->merged, seq);
     remove_up_to(touched, seq);
+}
+
+void touched_merged(struct touched *touched, uint64_t seq)
+{
+    LOCK_SCOPE(&touched->lock);
+    touched->merged = max_u64(touched->merged, seq);
+}
+
+/* The first operation behind `merged`; 0: there is none. */
+static uint64_t first_left_locked(struct touched *touched)
+{
+    check_held(&touched->lock);
+    size_t low = 0, high = touched->seqs.count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (touched->seqs.at[middle] <= touched->merged)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < touched->seqs.count ? touched->seqs.at[low] : 0;
+}
+
+uint64_t touched_merged_up_to(struct touched *touched)
+{
+    LOCK_SCOPE(&touched->lock);
+    if (touched->merged < touched->floor)
+        return touched->merged;
+    uint64_t left = first_left_locked(touched);
+    return left ? left - 1 : UINT64_MAX;
+}
+
+/* 0: it was not touched. */
+static uint64_t last_locked(struct touched *touched, uint64_t key)
+{
+    check_held(&touched->lock);
+    struct touch *touch;
+    HASH_FIND(hh, touched->all, &key, sizeof key, touch);
+    return touch ? touch->seq : 0;
 }
 
 static bool has(struct touched *touched, uint64_t key)
 {
     LOCK_SCOPE(&touched->lock);
-    struct touch *touch;
-    HASH_FIND(hh, touched->all, &key, sizeof key, touch);
-    return touch != NULL;
+    return last_locked(touched, key) > 0;
 }
 
 bool touched_has_name(struct touched *touched, uint64_t dir, const char *name, size_t name_len)
@@ -114,6 +154,14 @@ bool touched_has_name(struct touched *touched, uint64_t dir, const char *name, s
 bool touched_has_inode(struct touched *touched, uint64_t ino)
 {
     return has(touched, ino);
+}
+
+uint64_t touched_last(struct touched *touched, uint64_t ino)
+{
+    LOCK_SCOPE(&touched->lock);
+    uint64_t seq =
+        max_u64(last_locked(touched, ino), touched->merged < touched->floor ? touched->floor : 0);
+    return seq > touched->merged ? seq : 0;
 }
 
 size_t touched_count(struct touched *touched)

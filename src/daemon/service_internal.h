@@ -30,7 +30,6 @@ struct remote_side {
     char *name, *holder;       /* lent to the store */
     _Atomic bool drain_at_end; /* the end waits for the remote */
     _Atomic bool is_drained;   /* or will never be */
-    struct event end_changed;  /* one of these two */
     _Atomic bool wait_ended;   /* the function of `ticket` was called */
     struct {
         struct cairn_mutex lock;

@@ -24,18 +24,33 @@ static struct remote_status status_of(struct service *service)
     return s;
 }
 
+/* What a caller waits for whose operations are in the remote, and in no union head yet. Caller
+ * frees. */
+static char *union_cause(const struct nodes_status *nodes)
+{
+    if (*nodes->trouble)
+        return xasprintf("until this node can tell the others what it did: %s", nodes->trouble);
+    if (nodes->merges && *nodes->held_back_by)
+        return xasprintf("until %s publishes what it did", nodes->held_back_by);
+    if (nodes->merges)
+        return xstrdup("until this node has merged what all nodes did");
+    if (*nodes->merger)
+        return xasprintf("for %s, which merges what all nodes did, or for a node that this one "
+                         "waits for: 'cairn nodes' lists them",
+                         nodes->merger);
+    return xstrdup("for a node that merges what all nodes did");
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 void remote_side_init(struct service *service)
 {
     mutex_init(&service->remote.locked.lock, LOCK_CONTROL);
-    event_init(&service->remote.end_changed);
 }
 
 void remote_side_done(struct service *service)
 {
     mutex_done(&service->remote.locked.lock);
-    event_done(&service->remote.end_changed);
     free(service->remote.name);
     free(service->remote.holder);
 }
@@ -201,10 +216,16 @@ int remote_side_open_to_read(struct service *service, struct remote_options *ret
     return r;
 }
 
+/* What remote_side_end() looks at has changed. */
+static void signal_end(struct service *service)
+{
+    event_signal(horizon_progress(service->commit->horizon));
+}
+
 void remote_side_drain_at_end(struct service *service, bool wanted)
 {
     atomic_store(&service->remote.drain_at_end, wanted);
-    event_signal(&service->remote.end_changed);
+    signal_end(service);
 }
 
 /* Called under the store's locks, or ours: it takes none. */
@@ -213,35 +234,52 @@ static void on_drained(int result, void *arg)
     (void)result;
     struct service *service = arg;
     atomic_store(&service->remote.is_drained, true);
-    event_signal(&service->remote.end_changed);
+    signal_end(service);
 }
 
 /* Other nodes wait for what this one has not published: it takes a moment for that by itself. */
-static bool drains(struct service *service, int64_t began)
+static bool drains(struct service *service, int64_t began, uint64_t newest)
 {
-    bool leaves = service->options->remote.nodes && clock_monotonic_ns() - began < LEAVE_NS;
+    bool leaves = service->options->remote.nodes && clock_monotonic_ns() - began < LEAVE_NS &&
+                  horizon_published(service->commit->horizon) < newest;
     return atomic_load(&service->remote.drain_at_end) || leaves;
+}
+
+/* All is uploaded, and the union lacks some of it: said when that changes. */
+static void tell_of_union(struct service *service, uint64_t newest, char **said)
+{
+    struct remote_status s = status_of(service);
+    _cleanup_free_ char *cause =
+        s.nodes.is_node && s.horizon_seq >= newest ? union_cause(&s.nodes) : NULL;
+    if (!cause || (*said && strcmp(cause, *said) == 0))
+        return;
+    log_info("stopping: all is in %s, and the union of all nodes does not have it yet: waiting %s",
+             service->remote.name, cause);
+    free(*said);
+    *said = xstrdup(cause);
 }
 
 void remote_side_end(struct service *service)
 {
     struct remote_side *side = &service->remote;
-    int64_t began = clock_monotonic_ns();
-    if (!drains(service, began) || !remote_side_is_usable(service))
+    struct event *progress = horizon_progress(service->commit->horizon);
+    int64_t began = clock_monotonic_ns(), reported_at = 0;
+    uint64_t ticket, newest = history_newest(service->commit->history);
+    if (!drains(service, began, newest) || !remote_side_is_usable(service))
         return;
     log_info("stopping: uploading to %s first", side->name);
     store_drain_remote(service->store);
-    int64_t reported_at = 0;
-    uint64_t ticket, seen = event_count(&side->end_changed);
-    store_wait_remote(service->store, history_newest(service->commit->history), on_drained, service,
-                      &ticket);
+    uint64_t seen = event_count(progress);
+    store_wait_remote(service->store, newest, on_drained, service, &ticket);
+    _cleanup_free_ char *said = NULL;
     const char *stays;
     /* No upload gets through a damaged view, and there is no mount any more that a successor could
      * take over. */
-    while (drains(service, began) && !atomic_load(&side->is_drained) &&
+    while (drains(service, began, newest) && !atomic_load(&side->is_drained) &&
            !commit_view_is_lost(service->commit, &stays)) {
         service_report_ending(service, status_of(service).behind_bytes, true, &reported_at);
-        (void)event_wait(&side->end_changed, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
+        tell_of_union(service, newest, &said);
+        (void)event_wait(progress, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
     /* If that ends no wait, on_drained() was called, or is, before the store ends. */
     (void)store_unwait(service->store, ticket);
@@ -374,7 +412,12 @@ void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *re
     if (s.state == REMOTE_NONE)
         return;
     add_hopeless_view(service, reply);
-    control_add_u64(reply, "remote", horizon_published(service->commit->horizon));
+    control_add_u64(reply, "remote", store_remote_reached(service->store));
+    if (s.nodes.is_node) {
+        _cleanup_free_ char *cause = union_cause(&s.nodes);
+        control_add_u64(reply, "uploaded", horizon_published(service->commit->horizon));
+        (void)cJSON_AddStringToObject(reply, "union_waits", cause);
+    }
     control_add_u64(reply, "remote_missing_bytes",
                     s.behind_bytes + store_missing_bytes(service->store, newest));
     if (s.state == REMOTE_UNREACHABLE || s.state == REMOTE_FENCED)

@@ -192,6 +192,7 @@ static void add_remote(const struct service *service, cJSON *status, struct snap
     if (s->remote.nodes.is_node) {
         add_text(status, "remote.nodes", "merger", s->remote.nodes.merger);
         add_text(status, "remote.nodes", "waits_for", s->remote.nodes.waits_for);
+        add_text(status, "remote.nodes", "held_back_by", s->remote.nodes.held_back_by);
         add_text(status, "remote.nodes", "trouble", s->remote.nodes.trouble);
         add_text(status, "remote.nodes", "not_shown", s->take.trouble);
     }

@@ -361,6 +361,15 @@ int head_decode(const void *buf, size_t len, struct head *ret_head)
     return 0;
 }
 
+uint64_t head_merged(const struct head *head, uint32_t node)
+{
+    uint64_t merged = 0;
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        if (head->writers[i].node == node)
+            merged = max_u64(merged, head->writers[i].merged);
+    return merged;
+}
+
 /* --- heads that were given up ----------------------------------------------------------------- */
 
 void head_give_up(struct head *head, const struct head_given_up *more)

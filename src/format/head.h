@@ -124,5 +124,7 @@ const struct head_given_up *head_gave_up(const struct head *head, const struct h
  * with NULL, of none that is known. What heads of later epochs than that one's had stays given up,
  * and so does what `known` gave up. */
 void head_take_back(struct head *head, const struct head *known, uint64_t cut);
+/* The operations of the node up to this number are in the head of several nodes; 0: none is. */
+uint64_t head_merged(const struct head *head, uint32_t node);
 /* Returns `number`, or the first one after those given up that it is among. */
 uint64_t head_after_given_up(const struct head *head, uint64_t number);

@@ -17,7 +17,6 @@
 #define FEEDS "feeds"
 #define FINISH_NS (5ll * SECOND_NS)
 #define LATE_NS (3ll * SECOND_NS)
-#define ACTIVE_NS (60ll * SECOND_NS)
 #define BITS_MAX 5u /* a cut is made every minute at the latest */
 
 void feeder_init(struct feeder *feeder)
@@ -387,7 +386,7 @@ static int tell(struct node *node, const struct feed *feed)
     note_last(node, feed, hash);
     feeder->put_at = clock_monotonic_ns();
     if (feed->record_count)
-        feeder->active_at = feeder->put_at;
+        node_note_work(node);
     history_forget_rounds(node->commit->history, feed->hi);
     LOCK_SCOPE(&feeder->lock);
     feeder->trouble[0] = '\0';
@@ -455,10 +454,9 @@ static int tell_nothing(struct node *node, const struct head *head)
 /* Others take a node for silent that told nothing for longer than the lease. The nodes of a job are
  * busy at the same time: what one of them published shows sooner if the others, which have done
  * their part, tell that each round. */
-static int64_t feed_interval(const struct node *node)
+static int64_t feed_interval(struct node *node)
 {
-    int64_t active_at = node->feeder.active_at;
-    if (active_at && clock_monotonic_ns() - active_at < ACTIVE_NS)
+    if (node_is_active(node))
         return NODE_ROUND_NS;
     return (int64_t)min_u64(NODE_FEED_EVERY_NS, (uint64_t)node->options.lease_ns / 3);
 }

@@ -19,7 +19,12 @@
 #define URGED_MS 200
 /* Where nothing happens, rounds alone are published now and then: so feeds can go. */
 #define QUIET_NS (60ll * SECOND_NS)
+/* A node that took what others did, or began again, has no operation to tell, and a number that
+ * goes on. */
+#define MOVED_NS (5ll * SECOND_NS)
 #define KEEP_RETRY_NS (30ll * SECOND_NS)
+/* A node that waits looks for newer heads each turn while nodes work, else so often. */
+#define WATCH_IDLE_NS (3ll * SECOND_NS)
 
 struct merger {
     struct merger_options options;
@@ -36,6 +41,7 @@ struct merger {
     int64_t lease_at;                  /* monotonic: when it is looked at again */
     int64_t published_at;              /* monotonic */
     int64_t keep_at;                   /* monotonic: runs are not put again before */
+    int64_t watch_at;                  /* monotonic: another's heads are not looked for before */
     struct merge_counts counts_before; /* of names that were closed since */
     char lease_holder[HOLDER_MAX];
 
@@ -211,13 +217,30 @@ static int hold_lease(struct merger *m)
 
 /* --- the union -------------------------------------------------------------------------------- */
 
-/* For its status alone. */
+static void tell_of_head(const struct merger *m)
+{
+    if (m->options.on_head)
+        m->options.on_head(&m->prefix.head, m->options.arg);
+}
+
+static bool is_active(const struct merger *m)
+{
+    return !m->options.is_active || m->options.is_active(m->options.arg);
+}
+
+/* Another node merges: what this one did may be in a head of that one. */
 static int watch_union(struct merger *m)
 {
+    int64_t now = clock_monotonic_ns();
+    if (now < m->watch_at && !is_active(m))
+        return 0;
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     int r = heads_newest(&m->prefix, m->prefix.head.number, head);
-    if (r == 0)
+    m->watch_at = now + WATCH_IDLE_NS;
+    if (r == 0) {
         m->prefix.head = *head;
+        tell_of_head(m);
+    }
     return r == -ENOENT ? 0 : r;
 }
 
@@ -234,6 +257,7 @@ static int meet_union(struct merger *m)
                      (unsigned long long)head->number);
         begin_again(m);
         m->prefix.head = *head;
+        tell_of_head(m);
     }
     if (union_is_open(&m->names))
         return 0;
@@ -255,6 +279,17 @@ static bool has_news(const struct merger *m, uint64_t round)
         for (size_t k = 0; k < count; k++)
             if (stay->feeds.at[k].record_count > 0 || stay->feeds.at[k].flags & FEED_LEAVES)
                 return true;
+    }
+    return false;
+}
+
+static bool has_moved(const struct merger *m, uint64_t round)
+{
+    for (size_t i = 0; i < m->stays.list.count; i++) {
+        const struct stay *stay = &m->stays.list.at[i];
+        size_t count = stay_feeds_up_to(stay, round);
+        if (count > 0 && stay->feeds.at[count - 1].to > stay->row.merged)
+            return true;
     }
     return false;
 }
@@ -285,6 +320,7 @@ static int publish_round(struct merger *m, uint64_t round)
     }
     stays_merged(&m->stays, &m->prefix.head);
     m->published_at = clock_monotonic_ns();
+    tell_of_head(m);
     return 0;
 }
 
@@ -297,7 +333,8 @@ static int merge_news(struct merger *m, int64_t now)
     TRY(stays_look(&m->stays, &m->prefix.head));
     TRY(stays_judge(&m->stays, mono));
     uint64_t round = stays_round(&m->stays, min_u64(newest, ROUND_MAX - 1), cut);
-    if (round == 0 || (!has_news(m, round) && mono - m->published_at < QUIET_NS))
+    int64_t pause = has_news(m, round) ? 0 : has_moved(m, round) ? MOVED_NS : QUIET_NS;
+    if (round == 0 || mono - m->published_at < pause)
         return 0;
     return publish_round(m, round);
 }
@@ -417,12 +454,11 @@ static void give_up(struct merger *m, int error)
 
 int merger_turn(struct merger *m, int64_t now)
 {
-    bool looks = clock_monotonic_ns() >= m->lease_at;
     int r = hold_lease(m);
     if (r == 0 && m->is_merger) {
         r = turn_as_merger(m, now);
         give_up(m, r);
-    } else if (r == 0 && looks)
+    } else if (r == 0)
         r = watch_union(m);
     note_status(m, now, r);
     return r;

@@ -27,6 +27,12 @@ struct merger_options {
     int64_t round_ns;       /* length of a round */
     int64_t clock_error_ns; /* of this node's clock, as a node tells it in its feeds */
     size_t told_bytes_max;  /* of feeds in memory that wait to be merged; 0: 256 MiB */
+    /* There is a newer union head, this merger's or another's. In its thread, without locks. NULL
+     * is fine. */
+    void (*on_head)(const struct head *head, void *arg);
+    /* Do nodes work, so that it is to look often? NULL: they do. */
+    bool (*is_active)(void *arg);
+    void *arg;
 };
 
 /* Makes nothing and asks nothing yet. */

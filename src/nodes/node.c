@@ -55,6 +55,7 @@ struct node *node_new(struct commit *commit, struct local *local,
     node->own = node_tier_new(options->tier, is_own_epoch, node);
     feeder_init(&node->feeder);
     roll_call_init(node);
+    news_init(&node->news);
     mutex_init(&node->blocks_lock, LOCK_LEAF);
     prefix_init(&node->common, local, commit->room, &node->options, &user);
     return node;
@@ -68,6 +69,7 @@ void node_free(struct node *node)
     merger_free(node->merger);
     prefix_done(&node->common);
     feeder_done(&node->feeder);
+    news_done(&node->news);
     mutex_done(&node->blocks_lock);
     vector_free(&node->file.blocks);
     node->options.tier->ops->close(node->options.tier);
@@ -103,7 +105,10 @@ int node_start(struct node *node)
                                            .remote = &node->options,
                                            .round_ns = NODE_ROUND_NS,
                                            .clock_error_ns = NODE_CLOCK_ERROR_NS,
-                                           .told_bytes_max = TOLD_MAX};
+                                           .told_bytes_max = TOLD_MAX,
+                                           .on_head = node_note_head,
+                                           .is_active = node_is_active,
+                                           .arg = node};
     node->merger = merger_new(&options);
     return merger_start(node->merger);
 }

@@ -82,5 +82,11 @@ void node_leave(struct node *node, const struct head *head);
 uint64_t node_memory(const struct node *node);
 /* What keeps this node from telling the others what it does; "" if nothing. Any thread. */
 void node_trouble(struct node *node, char *buf, size_t size);
+/* Who hears of newer union heads. */
+enum node_hearer { NODE_HEARER_WAITS, NODE_HEARER_SHOWS, NODE_HEARERS };
+/* `fn` is called for each newer union head, when operations that it has count as merged
+ * (commit/touched.h): in the merger's thread, without locks. NULL: no more, and none is under way
+ * on return. Any thread but that. */
+void node_hear(struct node *node, enum node_hearer who, void (*fn)(void *arg), void *arg);
 /* As merger_status(); nothing is known before node_start(). Any thread. */
 void node_merger_status(struct node *node, struct merger_status *ret);

@@ -8,6 +8,7 @@
 #include "base/vector.h"
 #include "codec/hash.h"
 #include "format/feed.h"
+#include "format/head.h"
 #include "nodes/node.h"
 #include "nodes/roll.h"
 
@@ -27,7 +28,6 @@ struct feeder {
     bool is_over;   /* nothing more is told: the trouble says why */
     struct last_feed last;
     int64_t put_at;          /* monotonic ns, when the last feed was put; 0: none by this daemon */
-    int64_t active_at;       /* the same, of the last one with records */
     struct bytes records;    /* of the feed that is next, with lengths and counts */
     uint32_t record_count;   /* of these */
     uint64_t from, cut;      /* of the feed that is next; cut 0: it is not prepared */
@@ -53,6 +53,21 @@ struct roll_call {
     struct roll last;
 };
 
+struct hearer {
+    void (*fn)(void *arg);
+    void *arg;
+};
+
+/* News of the union. */
+struct news {
+    struct cairn_mutex lock; /* a leaf */
+    pthread_cond_t changed;
+    struct hearer hearers[NODE_HEARERS];
+    unsigned calls;            /* under way */
+    _Atomic int64_t active_at; /* monotonic ns: a node did something; 0: not known */
+    uint64_t run; /* the newest of the newest head; 0: not known. The merger's thread alone */
+};
+
 struct node {
     struct commit *commit;
     struct local *local;
@@ -66,6 +81,7 @@ struct node {
     int64_t reserve_at;             /* monotonic ns: not before */
     struct feeder feeder;
     struct roll_call roll;
+    struct news news;
     _Atomic uint64_t told_round;
     _Atomic bool may_leave;
     int64_t opened_at; /* monotonic ns */
@@ -82,5 +98,13 @@ CAIRN_MUST_CHECK int node_end_stay(struct node *node);
 void roll_call_init(struct node *node);
 /* Waits for the end of a look; the tier is interrupted, or answers. */
 void roll_call_done(struct node *node);
+void news_init(struct news *news);
+void news_done(struct news *news);
+/* This node did something that others are told of. */
+void node_note_work(struct node *node);
+/* Did any node do something in the last minute, as far as this one knows? */
+bool node_is_active(void *node);
+/* There is a newer union head: as a merger tells it. */
+void node_note_head(const struct head *head, void *node);
 void feeder_init(struct feeder *feeder);
 void feeder_done(struct feeder *feeder);

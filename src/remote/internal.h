@@ -131,6 +131,10 @@ static inline struct remote *remote_of(struct store *store)
     return store->remote;
 }
 bool remote_is_urged(struct remote *remote);
+/* Does a caller wait for the upload of something? */
+bool remote_is_awaited_locked(struct remote *remote);
+/* Waiters of a node are served as the union gets on. False: no more, and no call is under way. */
+void remote_hear_union(struct remote *remote, bool hears);
 /* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */
 CAIRN_MUST_CHECK bool remote_limit_wait(struct remote *remote, uint64_t bytes);
 /* With the lock of `shared`, when something of that changed: the limit is off while a caller waits,

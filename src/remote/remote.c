@@ -145,6 +145,7 @@ void remote_resume(struct remote *remote)
 
 int remote_start(struct remote *remote)
 {
+    remote_hear_union(remote, true);
     int r = pool_new("cairn-upload", remote->options.upload_threads, remote->options.upload_threads,
                      NULL, NULL, &remote->senders);
     if (r == 0 && remote->options.read_only)
@@ -191,6 +192,7 @@ void remote_stop(struct remote *remote)
         (void)pthread_join(remote->uploader, NULL);
     if (remote->renewer_started)
         (void)pthread_join(remote->renewer, NULL);
+    remote_hear_union(remote, false);
     pool_free(remote->senders);
     pool_free(remote->notifiers);
     remote->senders = remote->notifiers = NULL;

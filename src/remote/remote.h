@@ -7,14 +7,18 @@
 #include "commit/commit.h"
 #include "format/frame.h"
 
-/* As horizon_await(), for the remote's horizon; -ESHUTDOWN too where no remote will ever have it
- * (none, or fenced). Rate limits of both tiers are lifted meanwhile. store_unwait() takes these
- * tickets too. */
+/* As horizon_await(), for the remote; -ESHUTDOWN too where no remote will ever have it (none, or
+ * fenced). Where several nodes write the prefix, a union head has it on return. Rate limits of both
+ * tiers are lifted until it is uploaded. store_unwait() takes these tickets too. */
 void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
                        uint64_t *ret_ticket);
 
-/* The sequence that the remote horizon must reach until the last durable change of `ino` is in it;
- * 0: it is. Asks the NVMe level first: what is not durable there is not here. */
+/* Callers that wait for this operation, or an earlier one, wait no more. Unlike
+ * horizon_published(), a union head has it where several nodes write the prefix. */
+uint64_t store_remote_reached(struct store *store);
+
+/* The sequence that store_remote_reached() must be at until the last durable change of `ino` is in
+ * it; 0: it is. Asks the NVMe level first: what is not durable there is not here. */
 CAIRN_MUST_CHECK int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq);
 
 /* From now on limits are lifted, until the store is closed; returns at once (umount --drain). */
@@ -62,6 +66,7 @@ struct remote_status {
         uint64_t nodes, silent;     /* that have not left; not heard of for longer than the lease */
         char merger[HOLDER_MAX];    /* another one; "": not known */
         char waits_for[HOLDER_MAX]; /* the node that holds the union back; "": none does for long */
+        char held_back_by[HOLDER_MAX]; /* the one that is furthest behind now, but for this one */
         char trouble[256]; /* what keeps this node from telling what it does; "": nothing */
     } nodes;
 };

@@ -11,7 +11,7 @@
 static void urge_local_locked(struct remote *remote)
 {
     check_held(&remote->shared.lock);
-    if (TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.stopping)
+    if (!remote_is_awaited_locked(remote) || remote->shared.stopping)
         return;
     mutex_unlock(&remote->shared.lock);
     horizon_urge(remote->store->commit.horizon, clock_monotonic_ns() + 2 * URGE_MS * 1000000ll);

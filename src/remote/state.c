@@ -6,6 +6,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "commit/touched.h"
+#include "nodes/node.h"
 #include "remote/internal.h"
 
 #define SAME_ERROR_QUIET_NS (10ll * 1000000000)
@@ -68,17 +70,47 @@ void remote_works(struct remote *remote)
         remote->shared.state = remote->options.read_only ? REMOTE_FOLLOWING : REMOTE_IDLE;
 }
 
+/* What waiters wait for. Where several nodes write the prefix, the union must have it, too. */
+static uint64_t reached(struct remote *remote)
+{
+    struct touched *touched = history_touched(remote->store->commit.history);
+    uint64_t published = horizon_published(remote->store->commit.horizon);
+    return touched ? min_u64(published, touched_merged_up_to(touched)) : published;
+}
+
+uint64_t store_remote_reached(struct store *store)
+{
+    return store->remote ? reached(store->remote) : 0;
+}
+
+static void serve_waiters(void *arg)
+{
+    struct remote *remote = arg;
+    struct waiters served = WAITERS_EMPTY(served);
+    mutex_lock(&remote->shared.lock);
+    waiters_take(&remote->shared.waiters, reached(remote), &served);
+    mutex_unlock(&remote->shared.lock);
+    waiters_call(&served, 0);
+}
+
+void remote_hear_union(struct remote *remote, bool hears)
+{
+    if (remote->store->node)
+        node_hear(remote->store->node, NODE_HEARER_WAITS, hears ? serve_waiters : NULL, remote);
+}
+
 void remote_advance(struct remote *remote, uint64_t cut)
 {
     struct waiters served = WAITERS_EMPTY(served);
     mutex_lock(&remote->shared.lock);
     uint64_t published = max_u64(horizon_published(remote->store->commit.horizon), cut);
     horizon_set_published(remote->store->commit.horizon, published);
-    waiters_take(&remote->shared.waiters, published, &served);
+    waiters_take(&remote->shared.waiters, reached(remote), &served);
     remote_settle_limit_locked(remote);
     (void)pthread_cond_broadcast(&remote->shared.changed);
     mutex_unlock(&remote->shared.lock);
     waiters_call(&served, 0);
+    event_signal(horizon_progress(remote->store->commit.horizon));
 }
 
 void remote_release_waiters(struct remote *remote)
@@ -126,16 +158,16 @@ void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *a
     mutex_lock(&remote->shared.lock);
     *ret_ticket = ticket; /* it may be gone when its function was called */
     bool never = remote->shared.fenced || remote->shared.stopping,
-         reached = seq <= horizon_published(store->commit.horizon);
-    if (!never && !reached) {
+         is_there = seq <= reached(remote);
+    if (!never && !is_there) {
         waiters_add(&remote->shared.waiters, seq, ticket, fn, arg);
         remote_settle_limit_locked(remote);
         (void)pthread_cond_broadcast(&remote->shared.changed);
         event_signal(horizon_progress(store->commit.horizon));
     }
     mutex_unlock(&remote->shared.lock);
-    if (reached || never)
-        fn(reached ? 0 : -ESHUTDOWN, arg);
+    if (is_there || never)
+        fn(is_there ? 0 : -ESHUTDOWN, arg);
 }
 
 uint64_t remote_damaged_chunks(const struct remote *remote)
@@ -157,16 +189,23 @@ bool remote_is_stopping(struct remote *remote)
     return remote->shared.stopping;
 }
 
+bool remote_is_awaited_locked(struct remote *remote)
+{
+    check_held(&remote->shared.lock);
+    return waiters_are_beyond(&remote->shared.waiters,
+                              horizon_published(remote->store->commit.horizon));
+}
+
 bool remote_is_urged(struct remote *remote)
 {
     LOCK_SCOPE(&remote->shared.lock);
-    return !TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.drain;
+    return remote_is_awaited_locked(remote) || remote->shared.drain;
 }
 
 void remote_settle_limit_locked(struct remote *remote)
 {
     check_held(&remote->shared.lock);
-    rate_limit_lift(&remote->limit, !TAILQ_EMPTY(&remote->shared.waiters) || remote->shared.drain ||
+    rate_limit_lift(&remote->limit, remote_is_awaited_locked(remote) || remote->shared.drain ||
                                         remote->shared.stopping);
 }
 

@@ -4,11 +4,19 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "commit/touched.h"
 #include "nodes/merger.h"
 #include "nodes/node.h"
 #include "remote/maintenance_internal.h"
 
 #define UNPUBLISHED_MAX 65536u /* changes that a status looks at */
+
+/* The last operation on the inode that no union head has; 0: none. */
+static uint64_t not_merged(struct store *store, uint64_t ino)
+{
+    struct touched *touched = history_touched(store->commit.history);
+    return touched ? touched_last(touched, ino) : 0;
+}
 
 int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
 {
@@ -26,12 +34,13 @@ int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
     if (S_ISDIR(inode.attrs.mode)) {
         /* Anything below it may have changed: all that is durable is asked for. */
         uint64_t now = view_state(store->local.view).applied_seq;
-        *ret_seq = now > horizon_published(store->commit.horizon) ? now : 0;
+        *ret_seq = now > store_remote_reached(store) ? now : 0;
         return 0;
     }
     r = view_unpublished(store->local.view, ino, ret_seq);
     if (*ret_seq <= horizon_published(store->commit.horizon))
         *ret_seq = 0;
+    *ret_seq = max_u64(*ret_seq, not_merged(store, ino));
     return r;
 }
 
@@ -63,18 +72,20 @@ static void shared_status(struct remote *remote, struct remote_status *ret)
         remote->shared.unreachable_ns ? (double)(now - remote->shared.unreachable_ns) / 1e9 : -1;
 }
 
-static void count_stays(const struct merger_status *merger, struct nodes_status *ret)
+static void count_stays(const struct merger_status *merger, uint32_t node, struct nodes_status *ret)
 {
     for (size_t i = 0; i < merger->stay_count; i++) {
         const struct merger_stay *stay = &merger->stays[i];
         ret->nodes += !stay->has_left;
         ret->silent += stay->is_silent;
+        if (stay->epoch == merger->held_back_by && stay->node != node)
+            (void)snprintf(ret->held_back_by, sizeof ret->held_back_by, "%s", stay->holder);
         if (stay->is_silent && (stay->epoch == merger->held_back_by || !*ret->waits_for))
             (void)snprintf(ret->waits_for, sizeof ret->waits_for, "%s", stay->holder);
     }
 }
 
-static void nodes_status(struct node *node, struct nodes_status *ret)
+static void nodes_status(struct node *node, const struct superblock *sb, struct nodes_status *ret)
 {
     struct merger_status merger;
     *ret = (struct nodes_status){.is_node = node != NULL, .union_age_s = -1};
@@ -86,7 +97,7 @@ static void nodes_status(struct node *node, struct nodes_status *ret)
     if (merger.head)
         ret->union_age_s = (double)merger.age_ns / 1e9;
     (void)snprintf(ret->merger, sizeof ret->merger, "%s", merger.holder);
-    count_stays(&merger, ret);
+    count_stays(&merger, sb->node, ret);
     node_trouble(node, ret->trouble, sizeof ret->trouble);
     merger_status_done(&merger);
 }
@@ -101,7 +112,7 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     struct tier_traffic traffic;
     (void)snprintf(ret->name, sizeof ret->name, "%s", remote->prefix.name);
     shared_status(remote, ret);
-    nodes_status(store->node, &ret->nodes);
+    nodes_status(store->node, &store->local.sb, &ret->nodes);
     remote->prefix.tier->ops->traffic(remote->prefix.tier, &traffic);
     ret->behind_bytes = view.pending_bytes;
     ret->behind_chunks = view.pending_chunks;

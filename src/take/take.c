@@ -161,22 +161,13 @@ static void write_taken(const struct take *take, uint64_t head)
         (void)fclose(file);
 }
 
-static uint64_t merged_of(const struct take *take, const struct head *head)
-{
-    uint64_t merged = 0;
-    for (uint32_t i = 0; i < head->writer_count; i++)
-        if (head->writers[i].node == take->commit->local->sb.node)
-            merged = max_u64(merged, head->writers[i].merged);
-    return merged;
-}
-
 /* STORE/head is written behind the change of the view: what the view shows is not older. -ENOENT:
  * there is none, or it lacks what an earlier daemon did here. */
 static int find_head(struct take *take, uint64_t *ret_number)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     TRY(local_head_read(store_commit(take->others)->local, head));
-    uint64_t merged = merged_of(take, head);
+    uint64_t merged = head_merged(head, take->commit->local->sb.node);
     *ret_number = head->number;
     if (!take->has_floor && (merged < take->floor || head->number < read_taken(take)))
         return -ENOENT;

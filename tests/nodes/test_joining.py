@@ -39,6 +39,14 @@ def await_told(remote, epoch, records, timeout=20):
     rig.poll(lambda: sum(feed.records for feed in told(remote, epoch)) >= records, timeout, f"{records} records of {epoch:x}")
 
 
+def await_uploaded(mount):
+    """Unlike a wait for the remote, also while no union head can have it."""
+    def is_uploaded():
+        answer = mount.ask(verb="horizon")
+        return answer["uploaded"] >= answer["newest"]
+    rig.poll(is_uploaded, 30, "the upload")
+
+
 def stay_of(mount):
     with open(os.path.join(mount.store, "node")) as file:
         return int(file.readlines()[1].split()[1], 16)
@@ -198,7 +206,7 @@ def test_what_a_feed_names_outlives_the_grace(node):
     a.mount()
     for i in range(8):
         save(a, f"more{i}")
-        a.wait_remote()
+        await_uploaded(a)
         time.sleep(0.7)  # heads at several rounds
     a.verb("gc", a.mnt)
     heads = sorted(int(name.split("/")[-1], 16) for name in node.remote.names(f"nodes/{16:016x}/heads") if not name.endswith("cairn"))

@@ -44,3 +44,13 @@ Test(waiters, one_that_is_removed_is_not_called)
     waiters_call(&reached, 0);
     expect_str(called, "b0 ");
 }
+
+Test(waiters, whether_one_waits_for_more)
+{
+    struct waiters waiters = WAITERS_EMPTY(waiters);
+    cr_expect(!waiters_are_beyond(&waiters, 0));
+    waiters_add(&waiters, 20, 1, note, a);
+    waiters_add(&waiters, 10, 2, note, b);
+    cr_expect(waiters_are_beyond(&waiters, 19) && !waiters_are_beyond(&waiters, 20));
+    waiters_call(&waiters, 0);
+}

@@ -45,8 +45,9 @@ struct world {
     uint32_t owners[WORLD_NUMBERS]; /* which node has each */
     struct world_node nodes[WORLD_NODES];
     VECTOR(struct world_op) ops;
-    uint64_t checked;   /* heads */
-    bool keeps_nothing; /* mergers read each feed again */
+    uint64_t checked;                                    /* heads */
+    bool keeps_nothing;                                  /* mergers read each feed again */
+    void (*on_head)(const struct head *head, void *arg); /* of mergers that are made from now on */
 };
 
 /* What the mergers' tier does besides. */
