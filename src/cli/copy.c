@@ -69,7 +69,7 @@ static void *watch(void *arg)
     uint64_t seen = event_count(&copy->end);
     while (!atomic_load(&copy->ended)) {
         if (interrupted() && !is_reported) {
-            reader_interrupt(copy->store);
+            store_interrupt(copy->store);
             is_reported = true;
         }
         if (copy->is_tty)

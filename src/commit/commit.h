@@ -69,9 +69,18 @@ CAIRN_MUST_CHECK int history_commit_both(struct history *history, struct record 
  * that all have in common (rounds.h). How long from now, ns; 0: they do not. */
 int64_t history_hold_ns(struct history *history);
 
+/* Makes a nascent file, by REC_NASCENT as for history_commit(), together with its xattrs: SETXATTR
+ * records. Also at the name of a file `ino2`, which is held, and is replaced when the new one is
+ * sealed for the first time: nobody who looks at the history ever sees the name without content. So
+ * what concerns that name alone seals it first. -EAGAIN as above; -ENOSPC: too many xattrs. */
+CAIRN_MUST_CHECK int history_make(struct history *history, struct record *recs, size_t count);
 /* Gives a nascent file that was made without a name (REC_NASCENT with RECORD_ORPHAN) its first:
- * parent, name. It and `parent` are held. -EAGAIN as above; -ENOSPC: it has too many xattrs. */
+ * parent, name; also that of a file `ino2`, which is replaced. They are held. -EAGAIN as above;
+ * -ENOSPC: it has too many xattrs. */
 CAIRN_MUST_CHECK int history_name(struct history *history, struct record *rec);
+/* An inode that lost its last name when a file that covered it was sealed, and lives on as an
+ * orphan; each is told of once. 0: there is none. */
+uint64_t history_replaced(struct history *history);
 
 /* Seals the draft of `ino`, if any, or a nascent file. Does nothing for orphans.
  * -EAGAIN as above. */

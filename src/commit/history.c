@@ -35,6 +35,7 @@ void history_free(struct history *history)
     }
     rounds_free(history->rounds);
     touched_free(history->touched);
+    vector_free(&history->replaced);
     mutex_done(&history->lock);
     free(history);
 }
@@ -333,6 +334,51 @@ static int commit_locked(struct history *history, struct record *rec)
     }
     drop_content_locked(history, rec);
     return 0;
+}
+
+/* xattrs of a nascent file enter the log as it does, and history with its first seal. */
+static int make_locked(struct history *history, struct record *recs, size_t count)
+{
+    check_held(&history->lock);
+    bool nameless = recs->flags & RECORD_ORPHAN;
+    size_t len = 0;
+    for (size_t i = 1; i < count; i++)
+        (void)add_encoded_len(&recs[i], &len);
+    if (len > GROUP_MAX) {
+        cause_note("the file has more xattrs than a new one can get at once");
+        return -ENOSPC;
+    }
+    if (history_gate_locked(history) == -EAGAIN)
+        log_debug("a round is near, for which a new file does not wait");
+    TRY(history_reserve_locked(history, RESERVE_DRAFT, len));
+    for (size_t i = 0; i < count; i++) {
+        history_stamp_with_cookies_locked(history, &recs[i]);
+        if (i == 0)
+            recs->attrs.btime = recs->time;
+        int r = stage_log_append(history->local->stage, &recs[i]);
+        check(r == 0); /* there is room */
+        ns_apply(history->local->ns, &recs[i]);
+    }
+    stage_open_draft(history->local->stage, recs->ino);
+    if (nameless)
+        drop_content_of_locked(history, recs->ino, recs->seq, true);
+    return 0;
+}
+
+int history_make(struct history *history, struct record *recs, size_t count)
+{
+    mutex_lock(&history->lock);
+    return history_leave(history, make_locked(history, recs, count));
+}
+
+uint64_t history_replaced(struct history *history)
+{
+    if (!atomic_load_explicit(&history->has_replaced, memory_order_relaxed))
+        return 0;
+    LOCK_SCOPE(&history->lock);
+    uint64_t ino = history->replaced.count ? history->replaced.at[--history->replaced.count] : 0;
+    atomic_store(&history->has_replaced, history->replaced.count > 0);
+    return ino;
 }
 
 int history_leave(struct history *history, int r)

@@ -39,6 +39,8 @@ struct history {
     /* Where other nodes write the prefix (history_rounds.c); else NULL. */
     struct rounds *rounds;
     struct touched *touched;
+    VECTOR(uint64_t) replaced; /* inodes that lost their last name by a seal: history_replaced() */
+    _Atomic bool has_replaced;
     bool is_passing;  /* seals that waited enter, for a round that has begun */
     bool wants_round; /* a cut is to end at a round with so many zero bits */
     unsigned wanted_bits;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Seals: a draft becomes a version, a nascent file part of history, a file that was made without a
  * name gets one. */
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
@@ -32,12 +34,18 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
     }
 }
 
+#define FIRST_NAME_LEN 32u /* of ".cairn-INODE" */
+#define RENAME_LEN_MAX (RECORD_HEADER_LEN + 128u + FIRST_NAME_LEN + NAME_LEN_MAX)
+
 /* A SEAL, and the xattrs of a file that was nascent, which become history with its first version.
- */
+ * Where that covered the name of another file, a RENAME over that is the last record: before it,
+ * and so nowhere but here, the new file has another name. */
 struct seal_group {
     VECTOR(struct record) recs;
-    struct bytes texts; /* names and values of the xattrs, one behind the other */
-    size_t xattrs_len;  /* of their records, encoded */
+    struct bytes texts;       /* names and values of the xattrs, one behind the other */
+    size_t others_len;        /* of the records but the SEAL, encoded, at most */
+    struct ns_inode replaced; /* by the RENAME; ino 0: there is none */
+    char first_name[FIRST_NAME_LEN];
 };
 
 static void seal_group_done(struct seal_group *group)
@@ -52,7 +60,7 @@ static int seal_group_add(const struct record *rec, void *arg)
     vector_add(&group->recs, *rec);
     vector_add_all(&group->texts, (const uint8_t *)rec->name, rec->name_len);
     vector_add_all(&group->texts, (const uint8_t *)rec->value, rec->value_len);
-    group->xattrs_len += record_encoded_len(rec);
+    group->others_len += record_encoded_len(rec);
     return 0;
 }
 
@@ -72,6 +80,37 @@ static int seal_group_gather(struct history *history, uint64_t ino, bool is_nasc
     return r;
 }
 
+/* `replaced`, which is held until the group has entered, has the name that the nascent file is to
+ * get. */
+static void seal_group_replace(struct seal_group *group, const struct ns_inode *replaced)
+{
+    group->replaced = *replaced;
+    group->others_len += RENAME_LEN_MAX;
+    vector_add(&group->recs, (struct record){.type = REC_RENAME});
+}
+
+/* Splits the birth under a name: it happens under another one, and the RENAME goes to the first. */
+static void make_replacing(struct seal_group *group, const struct ns_birth *birth)
+{
+    struct record *seal = group->recs.at, *rename = &group->recs.at[group->recs.count - 1];
+    int len = snprintf(group->first_name, sizeof group->first_name, ".cairn-%llx",
+                       (unsigned long long)seal->ino);
+    *rename = (struct record){.type = REC_RENAME,
+                              .flags = group->replaced.nlink == 1 ? RECORD_ORPHAN : 0,
+                              .ino = seal->ino,
+                              .ino2 = group->replaced.ino,
+                              .parent = birth->parent,
+                              .parent2 = birth->parent,
+                              .cookie = birth->cookie,
+                              .name = group->first_name,
+                              .name_len = (uint16_t)len,
+                              .name2 = birth->name,
+                              .name2_len = birth->name_len};
+    seal->cookie = seal->seq;
+    seal->name = rename->name;
+    seal->name_len = rename->name_len;
+}
+
 static void seal_roomy_locked(struct history *history, const struct ns_inode *inode,
                               struct seal_group *group)
 {
@@ -85,9 +124,15 @@ static void seal_roomy_locked(struct history *history, const struct ns_inode *in
     if (!stage_seal(history->local->stage, inode->ino, seal->version, seal->seq, is_born, &draft))
         return;
     seal_record(inode, &draft, is_born ? &birth : NULL, seal);
+    if (group->replaced.ino)
+        make_replacing(group, &birth);
     for (size_t i = 1; i < group->recs.count; i++)
         history_stamp_locked(history, &group->recs.at[i]);
     history_enter_group_locked(history, group->recs.at, group->recs.count);
+    if (group->replaced.nlink == 1) {
+        vector_add(&history->replaced, group->replaced.ino);
+        atomic_store(&history->has_replaced, true);
+    }
 }
 
 static bool must_be_sealed(const struct ns_inode *inode, const struct stage_file_state *state)
@@ -95,14 +140,30 @@ static bool must_be_sealed(const struct ns_inode *inode, const struct stage_file
     return inode->nlink > 0 && (inode->nascent || state->has_draft);
 }
 
-static int seal_locked(struct history *history, const struct ns_inode *inode)
+static int seal_group_locked(struct history *history, const struct ns_inode *inode,
+                             const struct ns_inode *replaced)
 {
     check_held(&history->lock);
     _cleanup_(seal_group_done) struct seal_group group = {0};
     TRY(seal_group_gather(history, inode->ino, inode->nascent, &group));
-    TRY(history_reserve_locked(history, RESERVE_RECORD, group.xattrs_len));
+    if (replaced)
+        seal_group_replace(&group, replaced);
+    TRY(history_reserve_locked(history, RESERVE_RECORD, group.others_len));
     seal_roomy_locked(history, inode, &group);
     return 0;
+}
+
+static int seal_locked(struct history *history, const struct ns_inode *inode)
+{
+    check_held(&history->lock);
+    struct ns_birth birth = {0};
+    struct ns_inode replaced;
+    if (!inode->nascent || !ns_birth(history->local->ns, inode->ino, &birth) || !birth.covers)
+        return seal_group_locked(history, inode, NULL);
+    TRY(ns_hold(history->local->ns, birth.covers, &replaced));
+    int r = seal_group_locked(history, inode, &replaced);
+    ns_drop(history->local->ns, birth.covers);
+    return r;
 }
 
 int history_seal_locked(struct history *history, uint64_t ino)
@@ -132,10 +193,10 @@ static void touch_parent_locked(struct history *history, const struct record *na
 /* Staged content of a file that was made without a name, and so is not in the log, enters it; there
  * it means nothing until the SEAL names the file, for which there is room then. -EAGAIN: there is
  * not, and all is as before. */
-static int relink_locked(struct history *history, uint64_t ino, size_t xattrs_len)
+static int relink_locked(struct history *history, uint64_t ino, size_t others_len)
 {
     check_held(&history->lock);
-    size_t reserve = xattrs_len + STAGE_LOG_MARGIN / 2;
+    size_t reserve = others_len + STAGE_LOG_MARGIN / 2;
     int r = stage_relink(history->local->stage, ino, reserve);
     if (r != -EAGAIN)
         return r;
@@ -147,7 +208,7 @@ static int name_roomy_locked(struct history *history, struct record *rec, struct
 {
     check_held(&history->lock);
     struct ns_inode inode;
-    TRY(relink_locked(history, rec->ino, group->xattrs_len));
+    TRY(relink_locked(history, rec->ino, group->others_len));
     history_stamp_with_cookies_locked(history, rec);
     touch_parent_locked(history, rec);
     ns_apply(history->local->ns, rec);
@@ -162,9 +223,13 @@ static int seal_name_locked(struct history *history, struct record *rec)
 {
     check_held(&history->lock);
     _cleanup_(seal_group_done) struct seal_group group = {0};
+    struct ns_inode replaced;
     TRY(history_seal_due_locked(history));
+    TRY(rec->ino2 ? ns_inode(history->local->ns, rec->ino2, &replaced) : 0);
     TRY(seal_group_gather(history, rec->ino, true, &group));
-    if (group.xattrs_len > GROUP_MAX)
+    if (rec->ino2)
+        seal_group_replace(&group, &replaced);
+    if (group.others_len > GROUP_MAX)
         return -ENOSPC;
     TRY(history_reserve_locked(history, RESERVE_DRAFT, 0));
     return name_roomy_locked(history, rec, &group);

@@ -234,6 +234,7 @@ static int open_front(struct service *service, struct service_error *error)
         .extra = extra,
         .allow_other = o->allow_other,
         .read_only = o->read_only,
+        .has_nodes = o->remote.nodes,
         .threads = thread_count(o),
         .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
         .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,

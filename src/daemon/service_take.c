@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "daemon/service_internal.h"
 #include "format/object.h"
+#include "fs/taken.h"
 #include "take/take.h"
 #include "tier/tier.h"
 
@@ -132,6 +133,8 @@ int service_take_start(struct service *service, struct service_error *error)
                                          .open = open_others,
                                          .room = go_on,
                                          .arg = service};
+    fs_bring_subscribe(service->fs, go_on, service);
+    fs_expect_others(service->fs);
     service->take = take_new(&options);
     int r = take_start(service->take);
     if (r < 0)

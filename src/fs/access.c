@@ -74,6 +74,7 @@ void fs_settle(struct fs *fs)
     struct accessed accessed;
     while (take_oldest(fs, 0, &accessed))
         commit_access(fs, &accessed);
+    fs_end_replaced(fs);
     live_end_all(fs);
 }
 

@@ -1,63 +1,237 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A file of another node is about to be changed: its content is stored again, in a new file of this
- * node, which takes its name. For the others that is a file that another one replaced. */
-#include <fcntl.h>
-#include <stdio.h>
-
+ * node, which takes its name. For the others that is a file that another one replaced.
+ *
+ * The copies are made by threads of their own: the remote that has the content may be slow, or
+ * hang. While it is made, the new file has no name: no other node sees it, and one that a daemon
+ * which died left behind ends with its successor, or was never more than that daemon's. */
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/event.h"
 #include "base/log.h"
+#include "base/pool.h"
+#include "base/vector.h"
 #include "fs/internal.h"
 #include "fs/taken.h"
 
-#define PIECE (128u * 1024) /* below STAGE_STEAL_MIN: it is copied into the stage */
-#define ROOM_WAIT_NS (60ll * 1000000000)
-#define COPY_NAME_LEN 48u
+#define PIECE (128u * 1024)    /* below STAGE_STEAL_MIN: it is copied into the stage */
+#define AGAIN_MS 50            /* for a change that waits for room, or for a round */
 #define VALUE_MAX (64u * 1024) /* of an xattr */
+#define COPIES_MAX 64u         /* that wait, or are made */
+#define THREADS 4u
 
 struct bringing {
     struct fs *fs;
-    struct ns_inode from;
-    char name[NAME_LEN_MAX + 1];
-    char copy_name[COPY_NAME_LEN];
-    struct fs_caller caller; /* its owner */
-    uint64_t ino, handle;    /* of the new file */
+    struct ns_inode from; /* which is held */
+    unsigned askers;      /* 0: it is given up. This and the next three with the lock of brings */
+    bool is_over;
+    int result;
+    char *cause;
+    uint64_t copy; /* the new file, 0: there is none; the thread's */
 };
 
-static int note_name(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
+struct brings {
+    struct cairn_mutex lock; /* a leaf */
+    struct bringing *copies[COPIES_MAX];
+    struct pool *pool; /* NULL: the remote could not be read yet */
+    bool stops;
+    void (*over)(void *arg);
+    void *over_arg;
+};
+
+struct brings *brings_new(void)
 {
-    struct bringing *b = arg;
-    if (entry->ino != b->from.ino)
+    struct brings *brings = xcalloc(1, sizeof *brings);
+    mutex_init(&brings->lock, LOCK_LEAF);
+    return brings;
+}
+
+void brings_free(struct brings *brings)
+{
+    check(!brings->pool);
+    mutex_done(&brings->lock);
+    free(brings);
+}
+
+/* --- the new file ----------------------------------------------------------------------------- */
+
+struct new_file {
+    VECTOR(struct record) recs; /* NASCENT, and a SETXATTR for each xattr, with names of its own */
+    struct ns *ns;
+    uint64_t from;
+    int result;
+};
+
+static void new_file_done(struct new_file *new)
+{
+    for (size_t i = 1; i < new->recs.count; i++) {
+        free((void *)(uintptr_t) new->recs.at[i].name);
+        free((void *)(uintptr_t) new->recs.at[i].value);
+    }
+    vector_free(&new->recs);
+}
+
+static int add_xattr(const char *name, size_t name_len, void *arg)
+{
+    struct new_file *new = arg;
+    uint8_t *value = xmalloc(VALUE_MAX);
+    ssize_t len = ns_getxattr(new->ns, new->from, name, name_len, value, VALUE_MAX);
+    if (len < 0) {
+        free(value);
+        new->result = len == -ENODATA ? 0 : (int)len; /* removed meanwhile */
+        return new->result < 0;
+    }
+    char *own_name = xmalloc(name_len);
+    memcpy(own_name, name, name_len);
+    vector_add(&new->recs, (struct record){.type = REC_SETXATTR,
+                                           .ino = new->recs.at[0].ino,
+                                           .name = own_name,
+                                           .name_len = (uint16_t)name_len,
+                                           .value = value,
+                                           .value_len = (uint32_t)len});
+    return 0;
+}
+
+/* Makes an empty file of this node with the attributes of another one: `rec` has its name, or its
+ * want of one. *ret_ino: its number. */
+static int make_file(struct fs *fs, const struct ns_inode *from, const struct record *rec,
+                     uint64_t *ret_ino)
+{
+    __attribute__((cleanup(new_file_done))) struct new_file new = {.ns = fs->ns, .from = from->ino};
+    struct record nascent = *rec;
+    nascent.type = REC_NASCENT;
+    nascent.ino = *ret_ino = store_new_ino(fs->store);
+    nascent.attrs = from->attrs;
+    nascent.attrs.size = 0;
+    nascent.attrs.mtime = nascent.attrs.ctime = clock_realtime_ns();
+    vector_add(&new.recs, nascent);
+    TRY(room_admit_change(fs->commit->room, 4096));
+    TRY(ns_listxattr(fs->ns, from->ino, add_xattr, &new));
+    TRY(new.result);
+    LOCK_SCOPE(&fs->locked.lock);
+    int r = history_make(fs->commit->history, new.recs.at, new.recs.count);
+    if (r == 0 && nascent.flags & RECORD_ORPHAN)
+        live_note_nameless_locked(fs, nascent.ino)->may_get_name = true;
+    return r;
+}
+
+/* --- its name --------------------------------------------------------------------------------- */
+
+struct name {
+    uint64_t ino, parent;
+    char text[NAME_LEN_MAX + 1];
+};
+
+static int note_name(const struct view_entry *entry, const char *text, size_t len, void *arg)
+{
+    struct name *name = arg;
+    if (entry->ino != name->ino)
         return 0;
-    memcpy(b->name, name, name_len);
-    b->name[name_len] = '\0';
+    memcpy(name->text, text, len);
+    name->text[len] = '\0';
     return 1;
 }
 
-static int find_name(struct bringing *b)
+/* The only name of a file. -ESTALE: it is being removed, or moved, or covered already. */
+static int find_name(struct fs *fs, const struct ns_inode *from, struct name *ret)
 {
-    if (b->from.parent)
-        TRY(ns_readdir(b->fs->ns, b->from.parent, 0, 1024, note_name, b));
-    if (b->name[0] && b->from.nlink == 1)
-        return 0;
-    if (b->from.nlink <= 1) /* it is being removed, or moved */
-        return -ESTALE;
-    cause_note("a file of another node that has several names cannot be changed here");
-    return -EROFS;
+    *ret = (struct name){.ino = from->ino, .parent = from->parent};
+    if (from->nlink > 1) {
+        cause_note("a file of another node that has several names cannot be changed here");
+        return -EROFS;
+    }
+    if (from->nlink == 1 && from->parent)
+        TRY(ns_readdir(fs->ns, from->parent, 0, 1024, note_name, ret));
+    return ret->text[0] ? 0 : -ESTALE;
 }
 
-/* Waits for room as a request does that is parked. */
-static int write_piece(struct bringing *b, uint64_t offset, const void *bytes, uint32_t length)
+typedef int cover_fn(struct fs *fs, const struct ns_inode *from, struct record *rec);
+
+/* With the gate closed. -ESTALE: the name stands for another file meanwhile. */
+static int cover_closed(struct fs *fs, const struct name *name, struct record *rec, cover_fn *fn)
 {
-    const struct fs_write w = {
-        .ino = b->ino, .offset = offset, .length = length, .slab = SLAB_NONE, .data = bytes};
+    struct ns_inode dir, from;
+    struct view_entry entry;
+    size_t len = strlen(name->text);
+    int r = ns_inode(fs->ns, name->ino, &from);
+    if (r == 0)
+        r = ns_lookup(fs->ns, name->parent, name->text, len, &entry);
+    if (r < 0 || entry.ino != name->ino || from.nlink != 1)
+        return r < 0 && r != -ENOENT ? r : -ESTALE;
+    TRY(ns_hold(fs->ns, name->parent, &dir));
+    rec->ino2 = name->ino;
+    rec->parent = name->parent;
+    rec->cookie = entry.cookie;
+    rec->name = name->text;
+    rec->name_len = (uint16_t)len;
+    r = fn(fs, &from, rec);
+    ns_drop(fs->ns, name->parent);
+    return r;
+}
+
+/* A new file comes to the name of another node's file, which is held: `rec` is its NASCENT. */
+static int cover(struct fs *fs, const struct name *name, struct record *rec, cover_fn *fn)
+{
+    fs_taken_begin(fs);
+    int r = cover_closed(fs, name, rec, fn);
+    fs_taken_end(fs);
+    return r;
+}
+
+static int give_name(struct fs *fs, const struct ns_inode *from, struct record *rec)
+{
+    (void)from;
+    LOCK_SCOPE(&fs->locked.lock);
+    struct live_inode *live = live_nameless_locked(fs, rec->ino);
+    check(live && live->may_get_name);
+    int r = history_name(fs->commit->history, rec);
+    if (r == 0)
+        live_note_named_locked(fs, live);
+    return r;
+}
+
+static int name_copy(struct bringing *b)
+{
+    struct record rec = {.type = REC_NASCENT, .ino = b->copy, .attrs = {.mode = S_IFREG}};
+    struct ns_inode from;
+    struct name name;
+    TRY(ns_inode(b->fs->ns, b->from.ino, &from));
+    TRY(find_name(b->fs, &from, &name));
+    int r = cover(b->fs, &name, &rec, give_name);
+    fs_end_replaced(b->fs);
+    return r;
+}
+
+/* --- copying ---------------------------------------------------------------------------------- */
+
+static bool is_given_up(struct bringing *b)
+{
+    struct brings *brings = b->fs->brings;
+    LOCK_SCOPE(&brings->lock);
+    return b->askers == 0 || brings->stops;
+}
+
+/* What found no room is repeated, as a parked request is. */
+static bool must_repeat(struct bringing *b, int *r)
+{
     struct event *progress = horizon_progress(b->fs->commit->horizon);
     uint64_t seen = event_count(progress);
-    int64_t until = clock_monotonic_ns() + ROOM_WAIT_NS;
+    if (*r != -EAGAIN)
+        return false;
+    if (is_given_up(b)) {
+        *r = -ECANCELED;
+        return false;
+    }
+    (void)event_wait(progress, &seen, clock_monotonic_ns() + AGAIN_MS * MS_NS);
+    return true;
+}
+
+static int write_piece(struct bringing *b, const struct fs_write *w)
+{
     int r;
-    while ((r = fs_write(b->fs, &w, NULL)) == -EAGAIN && event_wait(progress, &seen, until))
-        ;
+    do
+        r = fs_write(b->fs, w, NULL);
+    while (must_repeat(b, &r));
     return r;
 }
 
@@ -71,8 +245,15 @@ static int copy_pieces(struct bringing *b, struct store *others, uint64_t size)
                                        .buf = bytes,
                                        .length = (size_t)min_u64(PIECE, size - at),
                                        .reach = STORE_REACH_REMOTE};
+        const struct fs_write w = {.ino = b->copy,
+                                   .offset = at,
+                                   .length = (uint32_t)how.length,
+                                   .slab = SLAB_NONE,
+                                   .data = bytes};
+        if (is_given_up(b))
+            return -ECANCELED;
         TRY(store_read(others, &how, &end));
-        TRY(write_piece(b, at, bytes, (uint32_t)how.length));
+        TRY(write_piece(b, &w));
     }
     return 0;
 }
@@ -82,8 +263,6 @@ static int copy_content(struct bringing *b)
 {
     struct store *others = atomic_load(&b->fs->others);
     struct ns_inode there, now;
-    if (!others)
-        return -EIO;
     int r = ns_inode(store_ns(others), b->from.ino, &there);
     if (r == 0)
         r = copy_pieces(b, others, there.attrs.size);
@@ -91,108 +270,195 @@ static int copy_content(struct bringing *b)
         r = ns_inode(store_ns(others), b->from.ino, &now);
     if (r < 0)
         return r == -ENOENT ? -ESTALE : r;
-    return now.version == there.version ? 0 : -ESTALE;
-}
-
-struct copying_xattrs {
-    struct bringing *b;
-    int result;
-};
-
-static int copy_xattr(const char *name, size_t name_len, void *arg)
-{
-    struct copying_xattrs *copying = arg;
-    struct bringing *b = copying->b;
-    _cleanup_free_ uint8_t *value = xmalloc(VALUE_MAX);
-    ssize_t len = ns_getxattr(b->fs->ns, b->from.ino, name, name_len, value, VALUE_MAX);
-    struct record rec = {.type = REC_SETXATTR,
-                         .ino = b->ino,
-                         .name = name,
-                         .name_len = (uint16_t)name_len,
-                         .value = value,
-                         .value_len = len < 0 ? 0 : (uint32_t)len};
-    copying->result = len < 0 ? (int)len : history_commit(b->fs->commit->history, &rec);
-    return copying->result < 0;
-}
-
-static int copy_attributes(struct bringing *b)
-{
-    struct copying_xattrs copying = {.b = b};
-    struct stat st;
-    const struct stat set = {.st_mode = b->from.attrs.mode & 07777,
-                             .st_mtim = {.tv_sec = b->from.attrs.mtime / 1000000000,
-                                         .tv_nsec = b->from.attrs.mtime % 1000000000}};
-    TRY(ns_listxattr(b->fs->ns, b->from.ino, copy_xattr, &copying));
-    TRY(copying.result);
-    return fs_setattr(b->fs, b->ino, FS_SET_MODE | FS_SET_MTIME, &set, &b->caller, &st);
-}
-
-/* Unless somebody else was quicker. */
-static int replace(struct bringing *b, uint64_t *ret_nameless)
-{
-    struct view_entry entry;
-    TRY(ns_lookup(b->fs->ns, b->from.parent, b->name, strlen(b->name), &entry));
-    if (entry.ino != b->from.ino)
+    if (now.version != there.version)
         return -ESTALE;
-    struct record rec = {.type = REC_RENAME,
-                         .ino = b->ino,
-                         .ino2 = b->from.ino,
-                         .parent = b->from.parent,
-                         .parent2 = b->from.parent,
-                         .cookie = entry.cookie,
-                         .name = b->copy_name,
-                         .name_len = (uint16_t)strlen(b->copy_name),
-                         .name2 = b->name,
-                         .name2_len = (uint16_t)strlen(b->name)};
-    return fs_taken_commit(b->fs, &rec, ret_nameless);
+    return stage_set_mtime(b->fs->stage, b->copy, there.attrs.mtime);
 }
 
 static int make_copy(struct bringing *b)
 {
-    struct stat st;
-    struct fs_opened opened;
-    const struct fs_new_inode new = {.parent = b->from.parent,
-                                     .name = b->copy_name,
-                                     .mode = S_IFREG | 0600,
-                                     .caller = &b->caller};
-    (void)snprintf(b->copy_name, sizeof b->copy_name, ".cairn-%llx-%llx",
-                   (unsigned long long)b->from.ino, (unsigned long long)clock_monotonic_ns());
-    TRY(fs_create(b->fs, &new, O_WRONLY, &st, &opened));
-    b->ino = st.st_ino;
-    b->handle = opened.handle;
-    int r = copy_content(b);
-    if (r == 0)
-        r = copy_attributes(b);
-    if (r == 0)
-        r = fs_flush(b->fs, b->ino, b->handle);
-    int closed = fs_release(b->fs, b->handle, false);
-    return r < 0 ? r : closed;
-}
-
-static int bring(struct bringing *b)
-{
-    uint64_t nameless = 0;
-    TRY(find_name(b));
-    int r = make_copy(b);
-    if (r == 0) {
-        fs_taken_begin(b->fs);
-        r = replace(b, &nameless);
-        fs_taken_end(b->fs);
-    }
-    if (r < 0 && b->ino && fs_unlink(b->fs, b->from.parent, b->copy_name) < 0)
-        log_warn("%s, a copy of another node's file that failed, stays", b->copy_name);
-    if (r < 0)
-        return r;
-    cause_clear();
-    return -ESTALE;
-}
-
-int fs_bring_here(struct fs *fs, uint64_t ino)
-{
-    struct bringing b = {.fs = fs};
-    TRY(ns_hold(fs->ns, ino, &b.from));
-    b.caller = (struct fs_caller){.uid = b.from.attrs.uid, .gid = b.from.attrs.gid};
-    int r = bring(&b);
-    ns_drop(fs->ns, ino);
+    const struct record nameless = {.flags = RECORD_ORPHAN, .parent = ROOT_INO};
+    struct ns_inode root;
+    uint64_t ino;
+    int r;
+    TRY(ns_hold(b->fs->ns, ROOT_INO, &root));
+    do
+        r = make_file(b->fs, &b->from, &nameless, &ino);
+    while (must_repeat(b, &r));
+    ns_drop(b->fs->ns, ROOT_INO);
+    TRY(r);
+    b->copy = ino;
+    TRY(copy_content(b));
+    do
+        r = name_copy(b);
+    while (must_repeat(b, &r));
     return r;
+}
+
+static void drop_copy(struct bringing *b)
+{
+    if (fs_forget(b->fs, b->copy) < 0)
+        log_debug("inode %llu, a copy that failed, is kept until the next mount",
+                  (unsigned long long)b->copy);
+}
+
+static int copy_here(struct bringing *b)
+{
+    struct name name;
+    cause_clear();
+    TRY(find_name(b->fs, &b->from, &name));
+    int r = make_copy(b);
+    if (r < 0 && b->copy)
+        drop_copy(b);
+    if (r == 0 || r == -ESTALE)
+        cause_clear(); /* the caller looks the name up again */
+    return r == 0 ? -ESTALE : r;
+}
+
+/* --- those who wait for it -------------------------------------------------------------------- */
+
+static void bringing_free(struct bringing *b)
+{
+    ns_drop(b->fs->ns, b->from.ino);
+    free(b->cause);
+    free(b);
+}
+
+static void run_copy(void *arg)
+{
+    struct bringing *b = arg;
+    struct brings *brings = b->fs->brings;
+    int r = is_given_up(b) ? -ECANCELED : copy_here(b);
+    mutex_lock(&brings->lock);
+    b->is_over = true;
+    b->result = r;
+    b->cause = xstrdup(cause_text());
+    for (size_t i = 0; i < COPIES_MAX; i++)
+        if (brings->copies[i] == b)
+            brings->copies[i] = NULL;
+    bool is_mine = b->askers == 0;
+    mutex_unlock(&brings->lock);
+    if (is_mine)
+        bringing_free(b);
+    if (brings->over)
+        brings->over(brings->over_arg);
+}
+
+/* One that is given up is not joined, and frees its place soon. */
+static struct bringing *join_locked(struct brings *brings, uint64_t ino, size_t *ret_free)
+{
+    check_held(&brings->lock);
+    *ret_free = COPIES_MAX;
+    for (size_t i = 0; i < COPIES_MAX; i++) {
+        struct bringing *b = brings->copies[i];
+        if (b && b->from.ino == ino && b->askers > 0) {
+            b->askers++;
+            return b;
+        }
+        if (!b)
+            *ret_free = i;
+    }
+    return NULL;
+}
+
+/* NULL: there is no place. *ret_begins: it is to be handed to a thread. */
+static struct bringing *join_or_begin(struct fs *fs, const struct ns_inode *from, bool *ret_begins)
+{
+    struct brings *brings = fs->brings;
+    size_t place;
+    LOCK_SCOPE(&brings->lock);
+    struct bringing *b = join_locked(brings, from->ino, &place);
+    *ret_begins = !b && place < COPIES_MAX;
+    if (!*ret_begins)
+        return b;
+    b = xcalloc(1, sizeof *b);
+    *b = (struct bringing){.fs = fs, .from = *from, .askers = 1};
+    brings->copies[place] = b;
+    return b;
+}
+
+int fs_bring(struct fs *fs, uint64_t ino, struct bringing **ret)
+{
+    struct ns_inode from;
+    bool begins;
+    TRY(elsewhere_check(fs));
+    if (!fs->brings->pool) {
+        cause_note("threads for copies of other nodes' files could not be started");
+        return -EIO;
+    }
+    TRY(ns_hold(fs->ns, ino, &from));
+    *ret = join_or_begin(fs, &from, &begins);
+    if (begins)
+        pool_submit(fs->brings->pool, run_copy, *ret);
+    else
+        ns_drop(fs->ns, ino);
+    return *ret ? 0 : -EAGAIN;
+}
+
+int fs_bring_result(struct bringing *b)
+{
+    LOCK_SCOPE(&b->fs->brings->lock);
+    if (!b->is_over)
+        return -EAGAIN;
+    if (*b->cause)
+        cause_note("%s", b->cause);
+    return b->result;
+}
+
+void fs_bring_leave(struct bringing *b)
+{
+    struct brings *brings = b->fs->brings;
+    mutex_lock(&brings->lock);
+    check(b->askers > 0);
+    bool is_mine = --b->askers == 0 && b->is_over;
+    mutex_unlock(&brings->lock);
+    if (is_mine)
+        bringing_free(b);
+}
+
+void fs_bring_subscribe(struct fs *fs, void (*over)(void *arg), void *arg)
+{
+    fs->brings->over = over;
+    fs->brings->over_arg = arg;
+}
+
+void brings_begin(struct brings *brings)
+{
+    struct pool *pool = NULL;
+    int r = pool_new("cairn-bring", THREADS, COPIES_MAX, NULL, NULL, &pool);
+    if (r < 0)
+        log_warn("files of other nodes cannot be changed until the next mount: %s", strerror(-r));
+    LOCK_SCOPE(&brings->lock);
+    brings->pool = pool;
+}
+
+void brings_end(struct brings *brings)
+{
+    mutex_lock(&brings->lock);
+    brings->stops = true;
+    mutex_unlock(&brings->lock);
+    pool_free(brings->pool);
+    brings->pool = NULL;
+}
+
+/* --- without its content ---------------------------------------------------------------------- */
+
+static int make_covering(struct fs *fs, const struct ns_inode *from, struct record *rec)
+{
+    return make_file(fs, from, rec, &rec->ino);
+}
+
+int fs_bring_empty(struct fs *fs, uint64_t ino, bool seals)
+{
+    struct ns_inode from;
+    struct record rec = {0};
+    struct name name;
+    TRY(ns_hold(fs->ns, ino, &from));
+    int r = find_name(fs, &from, &name);
+    if (r == 0)
+        r = cover(fs, &name, &rec, make_covering);
+    ns_drop(fs->ns, ino);
+    if (r == 0 && seals && history_seal(fs->commit->history, rec.ino) == -EAGAIN)
+        log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
+    return r < 0 ? r : -ESTALE;
 }

@@ -42,24 +42,12 @@ static void note_access(const struct commit_now *now, void *fs)
     access_note(fs, now);
 }
 
-/* A file of another node that is not in the union any more may be open here still. */
-static void read_elsewhere(struct fs *fs, const struct store_read_request *request)
-{
-    struct store *others = atomic_load(&fs->others);
-    if (others) {
-        store_start_read(others, request);
-        return;
-    }
-    cause_note("it is another node's, and the remote could not be read since the mount began");
-    request->reply(&(struct store_answer){.error = -EIO}, request->arg);
-}
-
 void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime)
 {
     struct store_read_request looking = *request;
     struct ns_inode inode;
     if (ns_inode(fs->ns, request->ino, &inode) == 0 && inode.is_elsewhere) {
-        read_elsewhere(fs, request);
+        elsewhere_read(fs, request);
         return;
     }
     if (!leaves_atime && atomic_load(&fs->updates_atime)) {
@@ -67,14 +55,6 @@ void fs_read(struct fs *fs, const struct store_read_request *request, bool leave
         looking.looked_arg = fs;
     }
     store_start_read(fs->store, &looking);
-}
-
-void fs_end_reads(struct fs *fs)
-{
-    struct store *others = atomic_load(&fs->others);
-    store_end_reads(fs->store);
-    if (others)
-        store_end_reads(others);
 }
 
 /* --- fallocate -------------------------------------------------------------------------------- */

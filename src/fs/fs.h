@@ -183,8 +183,9 @@ struct fs_opened {
     bool is_elsewhere; /* another node's file, which may change without a call */
 };
 
-/* A file, or a directory to be listed. O_TRUNC means nothing here: it comes as fs_setattr().
- * -EREMOTE: another node's file is to be changed: first fs_bring_here(). */
+/* A file, or a directory to be listed. O_TRUNC says only that it is going to be emptied, by
+ * fs_setattr(). -EREMOTE: another node's file is to be changed: first fs_bring(), or
+ * fs_bring_empty(). */
 CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret);
 /* A handle that a daemon that died took, and did not tell of. -ENOENT: its inode is gone. */
 CAIRN_MUST_CHECK int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret);
@@ -239,7 +240,8 @@ static inline bool fs_is_load(int flags)
 }
 /* As store_start_read(). `leaves_atime`: the time of access stays as it is (O_NOATIME). */
 void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime);
-/* Returns when no read is under way. No caller starts new ones. */
+/* Returns when no read is under way; of other nodes' files, those that wait for the remote fail. No
+ * caller starts new ones. */
 void fs_end_reads(struct fs *fs);
 
 /* As fallocate(2); collapsing and inserting are -EOPNOTSUPP. */

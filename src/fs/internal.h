@@ -46,6 +46,14 @@ struct lanes {
 void lanes_init(struct lanes *lanes);
 void lanes_done(struct lanes *lanes);
 
+/* bring.c */
+struct brings;
+struct brings *brings_new(void);
+void brings_free(struct brings *brings);
+/* Its threads; the end waits for them. */
+void brings_begin(struct brings *brings);
+void brings_end(struct brings *brings);
+
 struct fs {
     struct store *store;
     struct commit *commit; /* the store's */
@@ -65,8 +73,21 @@ struct fs {
     struct lanes lanes;
     /* Calls that change names read it; taking what other nodes wrote (taken.h) excludes them. */
     pthread_rwlock_t gate;
+    struct brings *brings;
     struct store *_Atomic others; /* has the content of other nodes' files; NULL: nothing has */
+    struct {
+        struct cairn_mutex lock; /* a leaf */
+        bool is_expected;        /* `others` is about to be set, or will not be */
+        struct waiting_read *reads;
+    } elsewhere;
 };
+
+/* elsewhere.c: of a file of another node. -EAGAIN: whether that can be read is known soon. -EIO: it
+ * cannot. */
+CAIRN_MUST_CHECK int elsewhere_check(struct fs *fs);
+void elsewhere_read(struct fs *fs, const struct store_read_request *request);
+/* It is known: reads that wait for it begin, or fail. */
+void elsewhere_settle(struct fs *fs);
 
 /* How many loads of libcairn have the file open. */
 uint64_t fs_loads(struct fs *fs, uint64_t ino);
@@ -83,6 +104,8 @@ static inline void names_leave(pthread_rwlock_t **gate)
 #define NAMES_SCOPE(fs)                                                                            \
     __attribute__((cleanup(names_leave), unused)) pthread_rwlock_t *names_scope = names_enter(fs)
 
+/* Ends what was replaced by files that covered it, and were sealed (history_make()). */
+void fs_end_replaced(struct fs *fs);
 /* Notes that an inode has lost its last name, or was made without one. With fs->locked.lock. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino);
 /* NULL: it has a name. */

@@ -260,6 +260,7 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
     _cleanup_held_ struct held held = {.fs = fs};
     struct view_entry entry;
     struct ns_inode dir, inode;
+    struct ns_birth birth;
     TRY(name_ok(name));
     TRY(hold_inode(&held, parent, &dir));
     TRY(ns_lookup(fs->ns, parent, name, strlen(name), &entry));
@@ -269,6 +270,12 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
         return directory ? -ENOTDIR : -EISDIR;
     if (directory)
         TRY(ns_check_empty(fs->ns, entry.ino));
+    /* What it covers in the history has to go, too. */
+    if (inode.nascent && ns_birth(fs->ns, inode.ino, &birth) && birth.covers) {
+        TRY(history_seal(fs->commit->history, inode.ino));
+        fs_end_replaced(fs);
+        TRY(ns_inode(fs->ns, inode.ino, &inode));
+    }
     /* History does not learn the end of a file that it does not know: the directory's times are an
      * operation of their own. */
     if (inode.nascent)

@@ -7,45 +7,6 @@
 #include "base/log.h"
 #include "fs/internal.h"
 
-/* Who takes comes first: else calls that follow each other would keep it out. */
-static void gate_init(pthread_rwlock_t *gate)
-{
-    pthread_rwlockattr_t attr;
-    check(pthread_rwlockattr_init(&attr) == 0);
-    check(pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP) == 0);
-    check(pthread_rwlock_init(gate, &attr) == 0);
-    (void)pthread_rwlockattr_destroy(&attr);
-}
-
-struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
-{
-    struct fs *fs = xcalloc(1, sizeof *fs);
-    fs->store = store;
-    fs->commit = store_commit(store);
-    fs->ns = store_ns(store);
-    fs->stage = store_stage(store);
-    fs->fsync_level = fsync_level;
-    mutex_init(&fs->locked.lock, LOCK_FS);
-    mutex_init(&fs->access.lock, LOCK_LEAF);
-    lanes_init(&fs->lanes);
-    gate_init(&fs->gate);
-    store_map_zeros();
-    return fs;
-}
-
-void fs_free(struct fs *fs)
-{
-    if (!fs)
-        return;
-    HASH_FREE_ALL(fs->locked.live);
-    HASH_FREE_ALL(fs->access.accessed);
-    lanes_done(&fs->lanes);
-    (void)pthread_rwlock_destroy(&fs->gate);
-    mutex_done(&fs->locked.lock);
-    mutex_done(&fs->access.lock);
-    free(fs);
-}
-
 static struct live_inode *find_live_locked(struct fs *fs, uint64_t ino)
 {
     check_held(&fs->locked.lock);
@@ -190,6 +151,21 @@ int fs_forget(struct fs *fs, uint64_t ino)
     return end_if_not_open_locked(fs, live, true);
 }
 
+/* What a new file replaced is no longer needed by the history; the kernel may know it still, and
+ * gets an error for it then. */
+void fs_end_replaced(struct fs *fs)
+{
+    uint64_t ino;
+    while ((ino = history_replaced(fs->commit->history))) {
+        mutex_lock(&fs->locked.lock);
+        (void)live_note_nameless_locked(fs, ino);
+        mutex_unlock(&fs->locked.lock);
+        if (fs_forget(fs, ino) < 0)
+            log_debug("inode %llu, which was replaced, stays until the next mount",
+                      (unsigned long long)ino);
+    }
+}
+
 /* -EAGAIN, only if `may_wait`: it is open still. */
 static int close_handle(struct fs *fs, uint64_t ino, uint64_t handle, bool may_wait)
 {
@@ -236,19 +212,28 @@ static void describe_opened(struct fs *fs, const struct ns_inode *inode, int fla
     ret->is_elsewhere = inode->is_elsewhere;
 }
 
+/* Before a handle is taken: the successor of a daemon that dies right after that would answer with
+ * the handle, and the caller would write to the other node's file. Which it is once, it stays. */
+static int check_elsewhere(struct fs *fs, uint64_t ino)
+{
+    struct ns_inode inode;
+    TRY(local_takes_changes(fs->commit->local));
+    if (!fs->commit->local->sb.node)
+        return 0;
+    int r = ns_inode(fs->ns, ino, &inode);
+    return r == 0 && inode.is_elsewhere ? -EREMOTE : r;
+}
+
 int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
 {
-    TRY((flags & O_ACCMODE) != O_RDONLY ? local_takes_changes(fs->commit->local) : 0);
-    TRY(open_ahead(fs, ino, flags, &ret->handle));
+    bool changes = opens_to_write((uint32_t)flags) || flags & O_TRUNC;
+    TRY(changes ? check_elsewhere(fs, ino) : 0);
+    TRY(open_ahead(fs, ino, flags & ~O_TRUNC, &ret->handle));
     struct ns_inode inode;
     int r = ns_hold(fs->ns, ino, &inode);
     if (r < 0) {
         open_undo(fs, ino, ret->handle);
         return r;
-    }
-    if (inode.is_elsewhere && opens_to_write((uint32_t)flags)) {
-        (void)fs_release(fs, ret->handle, false);
-        return -EREMOTE;
     }
     describe_opened(fs, &inode, flags, ret);
     return 0;
@@ -327,8 +312,10 @@ int fs_flush(struct fs *fs, uint64_t ino, uint64_t handle)
 {
     if (!close_seals(fs_handle_flags(fs, handle)))
         return 0;
-    return others_write(fs, ino, handle) ? history_seal_later(fs->commit->history, ino)
-                                         : history_seal(fs->commit->history, ino);
+    int r = others_write(fs, ino, handle) ? history_seal_later(fs->commit->history, ino)
+                                          : history_seal(fs->commit->history, ino);
+    fs_end_replaced(fs);
+    return r;
 }
 
 int fs_release(struct fs *fs, uint64_t handle, bool may_wait)

@@ -5,8 +5,30 @@
 
 void fs_show_others(struct fs *fs, struct store *others)
 {
-    atomic_store(&fs->others, others);
+    struct store *before = atomic_load(&fs->others);
+    if (others) {
+        brings_begin(fs->brings);
+        atomic_store(&fs->others, others);
+    } else if (before) {
+        store_interrupt(before);
+        brings_end(fs->brings);
+        atomic_store(&fs->others, NULL);
+    }
+    elsewhere_settle(fs);
 }
+
+void fs_end_reads(struct fs *fs)
+{
+    struct store *others = atomic_load(&fs->others);
+    elsewhere_settle(fs);
+    store_end_reads(fs->store);
+    if (others) {
+        store_interrupt(others);
+        store_end_reads(others);
+    }
+}
+
+/* --- taking ----------------------------------------------------------------------------------- */
 
 void fs_taken_begin(struct fs *fs)
 {

@@ -6,13 +6,29 @@
 
 #include "fs/fs.h"
 
-/* The store that has the content of other nodes' files; as long as `fs`, or until NULL is given.
- * Any thread. */
+/* The store that has the content of other nodes' files is about to be opened: until it is, or is
+ * found to be impossible, what needs it waits. */
+void fs_expect_others(struct fs *fs);
+/* That store; NULL: it cannot be opened now, or is no longer. Then copies that are being made of
+ * its files end. One thread. */
 void fs_show_others(struct fs *fs, struct store *others);
 
-/* A file of another node is to be changed: it becomes one of this node, under its name. -ESTALE: it
- * has, and the caller is to look the name up again. Blocks for the whole content. */
-CAIRN_MUST_CHECK int fs_bring_here(struct fs *fs, uint64_t ino);
+/* A file of another node is to be changed: it becomes one of this node, under its name. Threads of
+ * fs/ copy its content, for as long as somebody waits for it. *ret is the caller's until
+ * fs_bring_leave(). -EAGAIN: too many are being copied. -EIO. */
+struct bringing;
+CAIRN_MUST_CHECK int fs_bring(struct fs *fs, uint64_t ino, struct bringing **ret);
+/* -EAGAIN: it is being copied. -ESTALE: it is one of this node, or its node changed it meanwhile:
+ * the caller is to look the name up again. Else why it cannot become one, with its cause. */
+CAIRN_MUST_CHECK int fs_bring_result(struct bringing *bringing);
+void fs_bring_leave(struct bringing *bringing);
+/* `over` is called when a copy is over, one way or the other. Before the first. */
+void fs_bring_subscribe(struct fs *fs, void (*over)(void *arg), void *arg);
+
+/* The same of a file that is to be emptied: its content is not read. The others see what it had
+ * until the new one is sealed for the first time, which it is at once if it `seals`. -ESTALE as
+ * above, -EAGAIN as all calls. */
+CAIRN_MUST_CHECK int fs_bring_empty(struct fs *fs, uint64_t ino, bool seals);
 
 /* Between these two no name is made, removed or moved by another call: what was looked up stays so.
  * Short, and without other calls than those here. */

@@ -35,6 +35,7 @@ struct front_options {
     const char *extra;  /* more -o options for the kernel, comma separated; NULL */
     bool allow_other;
     bool read_only;
+    bool has_nodes; /* files may be those of other nodes (fs/taken.h) */
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel caches answers */
     bool no_resend;                     /* act as if the kernel could not resend requests */

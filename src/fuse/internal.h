@@ -18,7 +18,7 @@
 
 #define THREADS_MAX 64u
 
-/* A request that waits for room. */
+/* A request that waits for room, or for the copy of a file. */
 struct parked {
     TAILQ_ENTRY(parked) link;
     bool is_content; /* else a change of names or attributes */
@@ -28,6 +28,7 @@ struct parked {
     uint64_t unique;
     pid_t pid;
     int64_t since;
+    struct bringing *bringing; /* the copy that it waits for (fs/taken.h); NULL */
 };
 TAILQ_HEAD(parked_list, parked);
 
@@ -158,6 +159,8 @@ struct current {
     bool park;            /* the handler asks for the request to be parked */
     bool stolen;          /* the handler took the slab */
     bool parallel_writes; /* of the file that the answer opens: init.c */
+    /* the copy that it waits for; of a parked request, when it is parked again */
+    struct bringing *bringing;
 };
 extern _Thread_local struct current current;
 

@@ -8,6 +8,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "fs/taken.h"
 #include "fuse/internal.h"
 
 /* how often waiting callers are looked at for a fatal signal, and room is tried again */
@@ -39,7 +40,8 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
                               .size = buf->size,
                               .unique = header->unique,
                               .pid = (pid_t)header->pid,
-                              .since = clock_monotonic_ns()};
+                              .since = clock_monotonic_ns(),
+                              .bringing = current.bringing};
     if (buf->size >= STAGE_STEAL_MIN) { /* smaller ones are copied anyway */
         check(current.slab != SLAB_NONE && !current.stolen);
         atomic_fetch_add(&front->parked_slabs, 1);
@@ -53,13 +55,15 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
     return parked;
 }
 
-/* `since`: when it began to wait, monotonic ns; 0: it comes just now. */
-static void process(struct front *front, uint32_t slab, struct fuse_buf *buf, int64_t since)
+/* `parked`: what it was until now; NULL: it comes just now. */
+static void process(struct front *front, uint32_t slab, struct fuse_buf *buf,
+                    const struct parked *parked)
 {
-    current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = since != 0};
+    current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = parked};
+    current.bringing = parked ? parked->bringing : NULL;
     cause_clear();
-    room_waits_since(since);
-    adopt_enter(front, since != 0);
+    room_waits_since(parked ? parked->since : 0);
+    adopt_enter(front, parked);
     if (!front_refuses(front))
         fuse_session_process_buf(front->se, buf);
     stage_request_leave();
@@ -92,7 +96,7 @@ static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
     if (header->opcode == WIRE_INTERRUPT)
         front_wake(front); /* it looks which callers have a fatal signal; others go on waiting */
     atomic_fetch_add_explicit(&front->requests, 1, memory_order_relaxed);
-    process(front, *slab, buf, 0);
+    process(front, *slab, buf, NULL);
     if (current.park)
         enqueue(front, make_parked(front, buf));
     if (current.stolen)
@@ -223,6 +227,8 @@ void parked_free(struct front *front, struct parked *parked)
     } else {
         free(parked->mem);
     }
+    if (parked->bringing)
+        fs_bring_leave(parked->bringing);
     free(parked);
     event_signal(&front->progress);
 }
@@ -293,7 +299,8 @@ static struct parked *pop(struct front *front, struct parked_list *list)
 static bool repeat(struct front *front, struct parked *parked)
 {
     struct fuse_buf buf = {.mem = parked->mem, .size = parked->size};
-    process(front, parked->slab, &buf, parked->since);
+    process(front, parked->slab, &buf, parked);
+    parked->bringing = current.bringing;
     if (current.park)
         return false;
     mutex_lock(&front->locked.lock);

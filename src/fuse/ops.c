@@ -69,13 +69,17 @@ static void reply_made(fuse_req_t req, uint64_t parent, int r, const struct stat
 }
 
 /* O_TRUNC comes as a setattr after the open: with the open it would come before the kernel has seen
- * whether it may be (a program that runs from the file would lose its code to an open that fails
- * with ETXTBSY). */
+ * whether it may be (a program that runs from the file would lose its code to an open for reading
+ * that fails with ETXTBSY). Where the file may be another node's, it comes with the open: else its
+ * content would be copied, to be thrown away. */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
-    (void)userdata;
+    const struct front *front = userdata;
+    const unsigned atomic_trunc = front->options.has_nodes ? 0 : FUSE_CAP_ATOMIC_O_TRUNC;
     conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE |
-                              FUSE_CAP_ATOMIC_O_TRUNC);
+                              atomic_trunc);
+    if (front->options.has_nodes)
+        conn->want |= conn->capable & FUSE_CAP_ATOMIC_O_TRUNC;
     conn->want |=
         conn->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_EXPORT_SUPPORT | FUSE_CAP_PARALLEL_DIROPS |
                          FUSE_CAP_ASYNC_DIO | FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
@@ -393,7 +397,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     int r = current.is_applied ? fs_getattr(front_of(req)->fs, ino, &st)
                                : fs_setattr(front_of(req)->fs, ino, mask, &set, &caller, &st);
     if (r == -EREMOTE)
-        r = fs_bring_here(front_of(req)->fs, ino);
+        r = front_bring(req, ino, set.st_size == 0);
     if (r == 0)
         stage_request_applied((int64_t)ino);
     if (r < 0)

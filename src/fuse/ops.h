@@ -24,6 +24,8 @@ struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
 /* ops_open.c */
 /* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
 bool front_open_again(struct front *front, struct fs_opened *ret);
+/* Another node's file is to be changed, or to be emptied: an error for the caller, or -EAGAIN. */
+int front_bring(fuse_req_t req, uint64_t ino, bool is_emptied);
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                      struct fuse_file_info *fi);

@@ -53,6 +53,42 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened,
                               atomic_load(&front->parallel_writes);
 }
 
+/* Its caller may be waiting for a remote that hangs. */
+static int await_copy(fuse_req_t req, uint64_t ino)
+{
+    int r = current.bringing ? 0 : fs_bring(front_of(req)->fs, ino, &current.bringing);
+    if (r == 0)
+        r = fs_bring_result(current.bringing);
+    if (r == -EAGAIN && fuse_req_interrupted(req))
+        r = -EINTR;
+    if (r != -EAGAIN && current.bringing) {
+        fs_bring_leave(current.bringing);
+        current.bringing = NULL;
+    }
+    return r;
+}
+
+int front_bring(fuse_req_t req, uint64_t ino, bool is_emptied)
+{
+    bool is_opened = current.header->opcode == WIRE_OPEN; /* else nobody will close it */
+    return is_emptied ? fs_bring_empty(front_of(req)->fs, ino, !is_opened) : await_copy(req, ino);
+}
+
+/* O_TRUNC, where it comes with the open. */
+static int empty_opened(fuse_req_t req, uint64_t ino, struct fs_opened *opened)
+{
+    struct front *front = front_of(req);
+    struct fs_caller caller = caller_of(req);
+    const struct stat empty = {0};
+    struct stat st;
+    int r = fs_setattr(front->fs, ino, FS_SET_SIZE, &empty, &caller, &st);
+    cached_changed(front, ino);
+    if (r < 0)
+        (void)fs_release(front->fs, opened->handle, false);
+    opened->has_draft = true;
+    return r;
+}
+
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct front *front = front_of(req);
@@ -62,8 +98,10 @@ void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         return;
     }
     int r = front_open_again(front, &opened) ? 0 : fs_open(front->fs, ino, fi->flags, &opened);
+    if (r == 0 && fi->flags & O_TRUNC)
+        r = empty_opened(req, ino, &opened);
     if (r == -EREMOTE)
-        r = fs_bring_here(front->fs, ino);
+        r = front_bring(req, ino, fi->flags & O_TRUNC);
     if (r == -ENOENT) {
         (void)fuse_reply_err(req, ESTALE); /* the same */
         return;

@@ -74,6 +74,7 @@ static void apply_nascent_at_locked(struct ns *ns, const struct record *rec, int
     if (node->inode.orphan)
         return;
     node->birth_entry = set_name_locked(ns, dir, rec, rec->attrs.mode, SEQ_NASCENT);
+    node->covers = rec->ino2;
     note_birth_locked(dir, rec->attrs.btime, now);
 }
 
@@ -98,6 +99,7 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     }
     node->inode.nascent = false;
     node->birth_entry = NULL;
+    node->covers = 0;
     (void)set_name_locked(ns, dir, rec, rec->attrs.mode, rec->seq);
     note_birth_locked(dir, rec->attrs.btime, rec->time);
     node_touch_locked(ns, dir, rec->seq);

@@ -61,6 +61,7 @@ struct node {
     size_t clean_bytes;
     struct xattr_list xattrs;
     struct entry *birth_entry; /* nascent: its name */
+    uint64_t covers;           /* nascent: the inode that has this name in the history; 0: none */
     char *target;              /* symbolic link that the view lacks */
     uint32_t target_len;
 };

@@ -76,7 +76,8 @@ CAIRN_MUST_CHECK int ns_listxattr(struct ns *ns, uint64_t ino,
                                   void *arg);
 
 /* Applies an operation to the overlay. The inodes that it names must be held, or made by it; it
- * fits the state (the caller checked, or it came from the log). */
+ * fits the state (the caller checked, or it came from the log). A NASCENT may come to a name that
+ * the file `ino2` has: it covers that until its first seal, by which it replaces it. */
 void ns_apply(struct ns *ns, const struct record *rec);
 
 /* The same for a NASCENT that a recovery repeats. What happened after it may be there already, in
@@ -94,6 +95,7 @@ void ns_stored(struct ns *ns, uint64_t ino);
  * Name is copied. */
 struct ns_birth {
     uint64_t parent, cookie;
+    uint64_t covers; /* the inode that has the name in the history, and is replaced; 0: none */
     char name[NAME_LEN_MAX];
     uint16_t name_len;
 };

@@ -334,6 +334,7 @@ bool ns_birth(struct ns *ns, uint64_t ino, struct ns_birth *ret)
     const struct entry *entry = node->birth_entry;
     ret->parent = entry->dir->inode.ino;
     ret->cookie = entry->cookie;
+    ret->covers = node->covers;
     ret->name_len = entry->name_len;
     memcpy(ret->name, entry->name, entry->name_len);
     return true;

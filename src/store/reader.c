@@ -40,13 +40,6 @@ void reader_close(struct store *store)
         store_discard(store);
 }
 
-void reader_interrupt(struct store *store)
-{
-    struct tier *tier = store->remote ? remote_tier(store->remote) : NULL;
-    if (tier && tier->ops->interrupt)
-        tier->ops->interrupt(tier);
-}
-
 const char *reader_shown_instead(const struct store *store)
 {
     return store->remote ? remote_shown_instead(store->remote) : NULL;

@@ -19,9 +19,6 @@ CAIRN_MUST_CHECK int reader_open(const struct store_options *options, struct sto
                                  char **ret_text);
 void reader_close(struct store *store);
 
-/* Reads that are under way, and all later ones, end soon with an error. Any thread. */
-void reader_interrupt(struct store *store);
-
 /* Why the newest published state is not shown; NULL: it is, as far as is known.
  * Lent, as long as the store. */
 const char *reader_shown_instead(const struct store *store);

@@ -10,6 +10,7 @@
  * Nothing that a second crash would need is changed before step 4; each step can be repeated. */
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -118,6 +119,24 @@ static uint64_t own_number(struct store *store, uint64_t ino)
     return store_owns_inode(store, number) ? number : 0;
 }
 
+/* A node's file may cover the name of another node's, until it is sealed. */
+static int restore_nascent(struct replay *rp, const struct record *rec)
+{
+    struct store *store = rp->store;
+    struct record nascent = *rec;
+    struct view_entry there = {0};
+    bool may_cover = store->local.sb.node && !(rec->flags & RECORD_ORPHAN);
+    int r = may_cover ? ns_lookup(store->local.ns, rec->parent, rec->name, rec->name_len, &there)
+                      : -ENOENT;
+    if (r < 0 && r != -ENOENT)
+        return r;
+    nascent.ino2 = r == 0 && S_ISREG(there.type) ? there.ino : 0;
+    ns_restore_nascent(store->local.ns, &nascent, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
+    if (rec->flags & RECORD_ORPHAN)
+        vector_add(&rp->orphans, rec->ino);
+    return 0;
+}
+
 static int replay_record(const struct record *rec, void *arg)
 {
     struct replay *rp = arg;
@@ -147,7 +166,7 @@ static int replay_record(const struct record *rec, void *arg)
         return -EUCLEAN;
     }
     if (rec->type == REC_NASCENT)
-        ns_restore_nascent(store->local.ns, rec, clock_realtime_ns() + CLOCK_BACK_MAX_NS);
+        return restore_nascent(rp, rec);
     else
         ns_apply(store->local.ns, rec);
     if (!nascent)

@@ -13,6 +13,7 @@
 #include "dense/condense.h"
 #include "fetch/life.h"
 #include "nodes/node.h"
+#include "remote/chunks.h"
 #include "remote/follow.h"
 #include "remote/life.h"
 #include "remote/state.h"
@@ -362,6 +363,13 @@ void store_leave(struct store *store)
 {
     if (store)
         close_store(store, false);
+}
+
+void store_interrupt(struct store *store)
+{
+    struct tier *tier = store->remote ? remote_tier(store->remote) : NULL;
+    if (tier && tier->ops->interrupt)
+        tier->ops->interrupt(tier);
 }
 
 /* Both horizons take their tickets from one counter. */

@@ -38,6 +38,10 @@ void store_close(struct store *store);
  * also files without a name, which are never durable. */
 void store_leave(struct store *store);
 
+/* Whatever waits for the remote, now or later, soon fails: the store is about to be closed. Any
+ * thread. */
+void store_interrupt(struct store *store);
+
 /* Ends a wait of horizon_await() or store_wait_remote(). True: its function will not be called any
  * more. */
 bool store_unwait(struct store *store, uint64_t ticket);

@@ -121,8 +121,10 @@ static bool open_others(struct take *take)
     free(text);
     if (r == -ENOENT)
         note_looked(take);
-    if (r < 0)
+    if (r < 0) {
+        fs_show_others(take->options.fs, NULL);
         return false;
+    }
     struct store_status status;
     store_status(take->others, &status);
     take->view = store_commit(take->others)->local->view;

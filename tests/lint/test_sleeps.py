@@ -46,6 +46,7 @@ ALLOWED = {
     "daemon/store_directory.c": (1, "another process holds the store's lock"),
     "daemon/service_answers.c": (1, "nothing is sealed until the clock is past a round"),
     "fetch/prefetch.c": (1, "memory that was not used for a while is given back"),
+    "fs/bring.c": (1, "as fuse/loop.c: a round passes by the clock"),
     "fuse/front.c": (1, "a signal may come before the read that it is to interrupt: sent again"),
     "fuse/hold.c": (1, "as front.c"),
     "fuse/loop.c": (1, "callers are looked at for a fatal signal, which the kernel does not always tell"),
