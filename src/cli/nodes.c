@@ -294,17 +294,19 @@ static int list_aside(struct call *call)
 
 /* --- processes -------------------------------------------------------------------------------- */
 
-/* Without PID, the group of who calls: that of the script. */
+/* Without PID it is the group of this command: that of the script which calls it. */
 static int rejoin(struct call *call, const char *text)
 {
     _cleanup_json_ cJSON *reply = NULL;
-    cJSON *ask;
+    cJSON *ask = cJSON_CreateObject();
     char *end = NULL;
-    unsigned long pid = text ? strtoul(text, &end, 10) : (unsigned long)getpid();
-    if (text && (*end || end == text || pid == 0 || pid > INT32_MAX))
+    unsigned long pid = text ? strtoul(text, &end, 10) : 0;
+    if (text && (*end || end == text || pid == 0 || pid > INT32_MAX)) {
+        cJSON_Delete(ask);
         return complain_usage(call->command, "%s is not the number of a process", text);
-    ask = cJSON_CreateObject();
-    control_add_u64(ask, "pid", pid);
+    }
+    if (text)
+        control_add_u64(ask, "pid", pid);
     return ask_daemon(call->command->name, call->target.store, "rejoin", ask, &reply) < 0
                ? CLI_FAILED
                : CLI_OK;

@@ -196,6 +196,16 @@ static bool peer_is_allowed(int fd)
     return peer.uid == 0 || peer.uid == geteuid();
 }
 
+/* The process that asks, as this one numbers it: it may be of another PID namespace. */
+static void add_peer(cJSON *request, int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    cJSON_DeleteItemFromObjectCaseSensitive(request, "peer");
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.pid > 0)
+        control_add_u64(request, "peer", (uint64_t)peer.pid);
+}
+
 static int reply_error(struct control *control, int fd, int error, const char *text)
 {
     _cleanup_json_ cJSON *reply = control_error(error, text);
@@ -207,6 +217,7 @@ static int connection_answer(struct control *control, int fd, const char *text, 
     _cleanup_json_ cJSON *request = parse_object(text, len);
     if (!request)
         return reply_error(control, fd, EINVAL, "request is not a JSON object");
+    add_peer(request, fd);
     _cleanup_json_ cJSON *reply = control->handle(request, control->arg);
     check(reply != NULL);
     return send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));

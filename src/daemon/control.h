@@ -12,8 +12,8 @@
 struct control;
 
 /* Serves requests with `handle`, which returns a new object (never NULL) and is called from several
- * threads at once. The caller holds STORE/lock: a socket that is there was left by a dead daemon
- * and is replaced. */
+ * threads at once. A request has "peer", the number of the process that asks. The caller holds
+ * STORE/lock: a socket that is there was left by a dead daemon and is replaced. */
 CAIRN_MUST_CHECK int control_start(const char *store,
                                    cJSON *(*handle)(const cJSON *request, void *arg), void *arg,
                                    struct control **ret);

@@ -99,7 +99,8 @@ void service_free(struct service *service);
  *      -> of the last look at all nodes that write the remote "number", "running", "failed",
  *         "lease_s", "union", "nodes": see struct roll. With "look" another one begins
  *   {"verb":"rejoin","pid":N}
- *      -> {}: the process group of that process counts as begun now
+ *      -> {}: the process group of that process counts as begun now; without "pid" that of the
+ *         process that asks
  *   {"verb":"upgrade","binary":"path"}
  *      -> {}: the mount goes on with that program, soon. The status then counts one try more, and
  *         says if it failed

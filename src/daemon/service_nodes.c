@@ -84,11 +84,12 @@ cJSON *handle_nodes(struct service *service, const cJSON *request)
 
 cJSON *handle_rejoin(struct service *service, const cJSON *request)
 {
-    uint64_t pid;
+    uint64_t pid = 0;
     if (!store_node(service->store))
         return refuse_single();
-    if (!control_get_u64(request, "pid", &pid) || pid == 0 || pid > INT32_MAX)
-        return control_error(EINVAL, "rejoin: pid is missing");
+    (void)control_get_u64(request, json_part(request, "pid") ? "pid" : "peer", &pid);
+    if (pid > INT32_MAX)
+        return control_error(EINVAL, "rejoin: there is no such pid");
     int r = front_rejoin(service->front, (pid_t)pid);
     if (r == -ESRCH)
         return control_error(ESRCH, "the daemon sees no such process, or neither the leader of its "

@@ -169,21 +169,22 @@ def test_what_is_aside_is_listed_and_can_be_read(cairn, mnt):
     cairn.umount()
     aside = os.path.join(cairn.store, "aside")
     os.mkdir(aside)
-    for generation in (2, 10):
+    generations = [2, 10, 11, 100, 101, 1000]
+    for generation in generations:
         rig.run("sh", "-c", f"mkdir {aside}/new && for f in $(ls {cairn.store}); do [ $f = aside ] || cp -al {cairn.store}/$f {aside}/new/; done")
         os.rename(f"{aside}/new", f"{aside}/{generation}")
     os.mkdir(f"{aside}/new")  # one that was not finished
     rig.write_file(f"{aside}/2/extra", b"y" * 5000)
     listed = json.loads(cairn.verb("nodes", "aside", "--json", cairn.store).stdout)
-    assert [one["generation"] for one in listed] == [2, 10]
-    assert [one["only_there_bytes"] for one in listed] == [5000, 0] and all(one["bytes"] > 300_000 for one in listed)
+    assert [one["generation"] for one in listed] == generations
+    assert [one["only_there_bytes"] for one in listed] == [5000, 0, 0, 0, 0, 0] and all(one["bytes"] > 300_000 for one in listed)
     lines = cairn.verb("nodes", "aside", cairn.store).stdout.splitlines()
-    assert len(lines) == 4 and max(map(len, lines)) <= 100, lines
+    assert len(lines) == 8 and max(map(len, lines)) <= 100, lines
     command = lines[-1].removeprefix("read one: cairn ").split()
-    assert command == ["ls", f"{aside}/10:/"] and cairn.verb(*command).stdout == "kept\n"
+    assert command == ["ls", f"{aside}/1000:/"] and cairn.verb(*command).stdout == "kept\n"
     os.makedirs(mnt, exist_ok=True)
     cairn.mount()
-    assert [one["generation"] for one in json.loads(cairn.verb("nodes", "aside", "--json", mnt).stdout)] == [2, 10]
+    assert [one["generation"] for one in json.loads(cairn.verb("nodes", "aside", "--json", mnt).stdout)] == generations
 
 
 def test_a_group_rejoins(node):
@@ -191,6 +192,10 @@ def test_a_group_rejoins(node):
     path = os.path.join(mount.store, "rejoined")
     mount.verb("nodes", "rejoin", mount.mnt)
     assert f"group {os.getpgrp()} " in rig.read_text(path)
+    # In a PID namespace of its own: there its number is another process's.
+    script = f"echo $$ $(cut -d' ' -f5 /proc/self/stat); {mount.binary} nodes rejoin {mount.mnt}"
+    inner = rig.run("unshare", "--pid", "--fork", "--mount-proc", "setsid", "--wait", "sh", "-c", script)
+    assert len(rig.read_text(path).splitlines()) == 5, (inner, rig.read_text(path))
     leader = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
     mount.verb("nodes", "rejoin", mount.mnt, str(leader.pid))
     assert f"group {leader.pid} " in rig.read_text(path)
