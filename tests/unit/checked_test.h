@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Criterion has counted a test as passed when its .fini begins: a check that fails there is
- * printed, and no more. What has to hold at the end of each test of a suite is checked within the
- * test:
+/* What has to hold at the end of each test of a suite, checked within the test. A check in a .fini
+ * counts as well (fini/fini.c): new suites have it there.
  *
  *     CheckedTest(merge, one_node_alone, merge_expect_whole)
  *     {

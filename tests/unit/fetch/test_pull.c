@@ -424,6 +424,7 @@ Test(pull, death_after_an_eviction)
     fixture_close(&fixture);
     use_remote(true);
     fixture_die_after(&fixture, evict_all);
+    fixture.options.remote.tier->ops->close(fixture.options.remote.tier); /* here, too */
     open_store(true);
     fixture_expect(&fixture, "a", 1, 10 * MIB);
     fixture_expect(&fixture, "x", 9, 10 * MIB);
