@@ -10,17 +10,20 @@
 #include "base/text.h"
 #include "base/vector.h"
 #include "cli/ask.h"
+#include "cli/horizon.h"
 #include "cli/human.h"
 #include "cli/interrupt.h"
 #include "cli/json.h"
 #include "cli/target.h"
 
 #define LOOK_MS 50u
+#define SETTLE_MS 1000u
 #define LOOK_MS_MAX 30000
 #define HOLDER_COLUMNS 49 /* of 100 */
 
 struct nodes_request {
     bool is_json;
+    int64_t timeout_ns; /* of settle; negative: none */
 };
 
 /* --- the list --------------------------------------------------------------------------------- */
@@ -312,20 +315,77 @@ static int rejoin(struct call *call, const char *text)
                : CLI_OK;
 }
 
+/* Returns when nothing is waited for any more; *waits_for: what was said last. */
+static int look_if_settled(const struct call *call, char **waits_for, bool *ret_settled)
+{
+    _cleanup_json_ cJSON *reply = NULL;
+    int code = look(call, &reply);
+    if (code != CLI_OK)
+        return code;
+    *ret_settled = json_true(reply, "settled");
+    const char *now = json_text_or(reply, "waits_for", "");
+    if (!*ret_settled && strcmp(now, *waits_for) != 0)
+        text_print(stderr, "waits for %s", now);
+    free(*waits_for);
+    *waits_for = xstrdup(now);
+    return CLI_OK;
+}
+
+/* What the job does next it does after it could see what all nodes went back to. */
+static int settle(struct call *call)
+{
+    const struct nodes_request *request = call->request;
+    int64_t deadline = horizon_deadline(request->timeout_ns);
+    _cleanup_free_ char *waits_for = xstrdup("");
+    bool is_settled = false;
+    for (;;) {
+        int code = look_if_settled(call, &waits_for, &is_settled);
+        if (code != CLI_OK)
+            return code;
+        if (is_settled)
+            return rejoin(call, NULL);
+        if (clock_monotonic_ns() >= deadline) {
+            complain(call->command->name, "timed out: waits for %s", waits_for);
+            return CLI_NOT_MET;
+        }
+        if (!interrupt_sleep_ms(SETTLE_MS))
+            return CLI_INTERRUPTED;
+    }
+}
+
 /* --- the command ------------------------------------------------------------------------------ */
 
-static int list_of_mount(struct call *call, const char *operand)
+/* The words of the first operand, and what comes behind it. */
+static const struct kind {
+    const char *word;
+    const char *rest; /* for people */
+    unsigned least, most;
+} kinds[] = {{"list", "MOUNTPOINT", 1, 1},
+             {"aside", "MOUNTPOINT or STORE", 1, 1},
+             {"settle", "MOUNTPOINT", 1, 1},
+             {"rejoin", "MOUNTPOINT and PID", 1, 2}};
+enum { KIND_LIST, KIND_ASIDE, KIND_SETTLE, KIND_REJOIN };
+
+static int execute_kind(struct call *call, unsigned kind, char **operands)
 {
-    int code = target_of_mount(call->command, operand, &call->target);
-    return code == CLI_OK ? list_nodes(call) : code;
+    int code = kind == KIND_ASIDE ? target_of_any(call->command, operands[0], &call->target)
+                                  : target_of_mount(call->command, operands[0], &call->target);
+    if (code != CLI_OK)
+        return code;
+    switch (kind) {
+    case KIND_ASIDE:
+        return list_aside(call);
+    case KIND_SETTLE:
+        return settle(call);
+    case KIND_REJOIN:
+        return rejoin(call, operands[1]);
+    default:
+        return list_nodes(call);
+    }
 }
 
 static int execute_nodes(struct call *call)
 {
-    static const struct {
-        const char *word;
-        unsigned least, most; /* operands behind it */
-    } kinds[] = {{"list", 1, 1}, {"aside", 1, 1}, {"rejoin", 1, 2}};
     char **operands = call->operands;
     unsigned count = 0, kind = 0;
     while (operands[count])
@@ -334,24 +394,20 @@ static int execute_nodes(struct call *call)
         kind++;
     interrupt_catch(true);
     if (kind == ARRAY_LEN(kinds) && count > 1)
-        return complain_usage(call->command, "unexpected argument '%s'; use list, aside or rejoin",
-                              operands[0]);
+        return complain_usage(call->command, "unexpected argument '%s'; use %s", operands[0],
+                              call->command->operands[0].name);
     if (kind == ARRAY_LEN(kinds))
-        return list_of_mount(call, operands[0]);
+        return execute_kind(call, KIND_LIST, operands);
     if (count - 1 < kinds[kind].least || count - 1 > kinds[kind].most)
-        return complain_usage(call->command, "%s takes MOUNTPOINT%s", operands[0],
-                              kinds[kind].most > 1 ? " and PID"
-                              : kind == 1          ? " or STORE"
-                                                   : "");
-    int code = kind == 1 ? target_of_any(call->command, operands[1], &call->target)
-                         : target_of_mount(call->command, operands[1], &call->target);
-    if (code != CLI_OK)
-        return code;
-    return kind == 0 ? list_nodes(call) : kind == 1 ? list_aside(call) : rejoin(call, operands[2]);
+        return complain_usage(call->command, "%s takes %s", operands[0], kinds[kind].rest);
+    return execute_kind(call, kind, operands + 1);
 }
 
 #define FIELD(f) offsetof(struct nodes_request, f)
-static const struct flag flags[] = {FLAG_JSON_OF("list, aside: print JSON", FIELD(is_json)), {0}};
+static const struct flag flags[] = {
+    FLAG_JSON_OF("list, aside: print JSON", FIELD(is_json)),
+    FLAG_TIMEOUT("settle: give up after TIME (10s, 5m)", FIELD(timeout_ns)),
+    {0}};
 
 const struct command nodes_command = {
     .name = "nodes",
@@ -359,17 +415,19 @@ const struct command nodes_command = {
     .description =
         "list MOUNTPOINT, or MOUNTPOINT alone: who writes the remote of a mount with -o nodes, and "
         "whom the others wait for.\naside MOUNTPOINT|STORE: states that were set aside when all "
-        "nodes went back to an earlier one.\nrejoin MOUNTPOINT [PID]: from now on the process "
+        "nodes went back to an earlier one.\nsettle MOUNTPOINT: waits until no node is silent and "
+        "this "
+        "one is open, then does as rejoin.\nrejoin MOUNTPOINT [PID]: from now on the process "
         "group of PID, or of who calls, may change files again.",
     .flags = flags,
-    REQUEST(struct nodes_request, .is_json = false),
-    .operands = (const struct operand[]){{.name = "list|aside|rejoin",
+    REQUEST(struct nodes_request, .timeout_ns = -1),
+    .operands = (const struct operand[]){{.name = "list|aside|settle|rejoin",
                                           .offers = OFFER_WORDS | OFFER_MOUNTPOINTS},
                                          {.name = "MOUNTPOINT",
                                           .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
                                           .is_optional = true},
                                          {.name = "PID", .is_optional = true},
                                          {0}},
-    .exits = EXITS_INTERRUPTED("done", "failed"),
+    .exits = EXITS_TIMED("done", "failed"),
     .execute = execute_nodes,
 };

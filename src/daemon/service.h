@@ -97,7 +97,8 @@ void service_free(struct service *service);
  *         packs that no other head needs, when gc last looked
  *   {"verb":"nodes","look":true|false}
  *      -> of the last look at all nodes that write the remote "number", "running", "failed",
- *         "lease_s", "union", "nodes": see struct roll. With "look" another one begins
+ *         "lease_s", "settled", "waits_for", "union", "nodes": see struct roll. With "look" another
+ * one begins
  *   {"verb":"rejoin","pid":N}
  *      -> {}: the process group of that process counts as begun now; without "pid" that of the
  *         process that asks

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Requests of a mount that is one of several nodes. */
+#include <stdio.h>
+
+#include "base/clock.h"
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 #include "nodes/roll.h"
@@ -49,7 +52,21 @@ static void add_union(cJSON *reply, const struct roll *roll)
         control_add_u64(all, "held_back_by", roll->held_back_by);
 }
 
-static cJSON *describe_roll(const struct roll *roll)
+/* May a job begin again? Also this node has to be open. */
+static void add_settled(cJSON *reply, struct service *service, const struct roll *roll)
+{
+    int64_t left = front_opens(service->front) - clock_boottime_ns();
+    char waits_for[sizeof roll->waits_for];
+    memcpy(waits_for, roll->waits_for, sizeof waits_for);
+    if (!*waits_for && left > 0)
+        (void)snprintf(waits_for, sizeof waits_for, "this node opens in %.1f s",
+                       (double)left / 1e9);
+    (void)cJSON_AddBoolToObject(reply, "settled", !*waits_for);
+    if (*waits_for)
+        (void)cJSON_AddStringToObject(reply, "waits_for", waits_for);
+}
+
+static cJSON *describe_roll(struct service *service, const struct roll *roll)
 {
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "number", roll->number);
@@ -59,6 +76,7 @@ static cJSON *describe_roll(const struct roll *roll)
     if (roll->is_running || roll->error < 0)
         return reply;
     add_seconds(reply, "lease_s", roll->lease_ns);
+    add_settled(reply, service, roll);
     add_union(reply, roll);
     cJSON *nodes = cJSON_AddArrayToObject(reply, "nodes");
     for (size_t i = 0; i < roll->stay_count; i++)
@@ -77,7 +95,7 @@ cJSON *handle_nodes(struct service *service, const cJSON *request)
     if (r < 0)
         return control_error(-r, strerror(-r));
     node_roll(node, &roll);
-    cJSON *reply = describe_roll(&roll);
+    cJSON *reply = describe_roll(service, &roll);
     roll_done(&roll);
     return reply;
 }

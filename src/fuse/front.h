@@ -63,6 +63,7 @@ void front_changed(struct front *front, const uint64_t *inos, size_t count, bool
  * from now on, but for requests that are under way: older.h. By handles of a stage before this one
  * they fail at any time. */
 void front_refuse_older(struct front *front, int64_t opens);
+int64_t front_opens(struct front *front); /* that time */
 /* The process group of `pid` counts as begun now. -ESRCH: when it began is not to be seen. Writes
  * the file. */
 CAIRN_MUST_CHECK int front_rejoin(struct front *front, pid_t pid);

@@ -315,6 +315,11 @@ void front_refuse_older(struct front *front, int64_t opens)
     older_set(&front->older, opens);
 }
 
+int64_t front_opens(struct front *front)
+{
+    return atomic_load(&front->older.opens);
+}
+
 int front_rejoin(struct front *front, pid_t pid)
 {
     return older_rejoin(&front->older, pid);

@@ -70,7 +70,6 @@ static int look_at_stays(struct look *look)
     return r;
 }
 
-/* A node that leaves may say so there, too: who did not leave was ended. */
 static int look_at_prefix(struct look *look)
 {
     int r = heads_newest(&look->prefix, 0, &look->head);
@@ -88,10 +87,10 @@ static int look_at_prefix(struct look *look)
 
 static enum roll_state state_of(const struct look *look, const struct stay *stay, int64_t heard_ns)
 {
-    if (stay_has_left(stay))
-        return ROLL_LEFT;
     if (vector_search(&look->ended, &stay->epoch, compare_u64))
         return ROLL_ENDED;
+    if (stay_has_left(stay))
+        return ROLL_LEFT;
     return stay->why || heard_ns > look->stays.lease_ns ? ROLL_SILENT : ROLL_LIVES;
 }
 
@@ -101,6 +100,7 @@ static struct roll_stay describe_stay(const struct look *look, const struct stay
     struct roll_stay ret = {.epoch = stay->epoch,
                             .node = stay->node,
                             .is_own = node_has_epoch(look->node, stay->epoch),
+                            .is_over = stay->has_row && stay->row.state == HEAD_WRITER_ENDED,
                             .round = stay_round(stay, newest, cut),
                             .merged = stay->has_row ? stay->row.merged : 0,
                             .heard_ns = look->medium_now - stay->heard_of};
@@ -134,6 +134,21 @@ static uint64_t find_held_back_by(const struct roll *roll)
     return least ? least->epoch : 0;
 }
 
+/* A job that begins now must not see what is about to be set aside. */
+static void find_waits_for(struct roll *roll)
+{
+    for (size_t i = 0; i < roll->stay_count && !*roll->waits_for; i++) {
+        const struct roll_stay *stay = &roll->stays[i];
+        const char *why = stay->state == ROLL_SILENT ? *stay->why ? stay->why : "is silent"
+                          : stay->state == ROLL_ENDED && !stay->is_over
+                              ? "was ended, and all nodes are about to go back"
+                              : NULL;
+        if (why)
+            cause_format(roll->waits_for, sizeof roll->waits_for, "%s (epoch %llu): %s",
+                         stay->holder, (unsigned long long)stay->epoch, why);
+    }
+}
+
 static void describe(const struct look *look, struct roll *ret)
 {
     int64_t now = clock_realtime_ns();
@@ -150,6 +165,7 @@ static void describe(const struct look *look, struct roll *ret)
     for (size_t i = 0; i < look->stays.list.count; i++)
         ret->stays[ret->stay_count++] = describe_stay(look, &look->stays.list.at[i], now);
     ret->held_back_by = find_held_back_by(ret);
+    find_waits_for(ret);
 }
 
 /* A prefix is of one thread: this look has its own. */

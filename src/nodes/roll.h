@@ -20,6 +20,7 @@ struct roll_stay {
     char holder[HOLDER_MAX];
     enum roll_state state;
     bool is_own;       /* of the node that looks */
+    bool is_over;      /* it left, or ended, and a head says so: nothing waits for it */
     uint64_t round;    /* the newest that it determines; 0: none yet */
     uint64_t merged;   /* its operations up to this number are in the union */
     int64_t behind_ns; /* since that round */
@@ -37,6 +38,7 @@ struct roll {
     int64_t lease_ns;
     bool merges;             /* this node does */
     char merger[HOLDER_MAX]; /* which one does; "": none */
+    char waits_for[256];     /* why a job is not to begin again yet; "": it may */
     uint64_t held_back_by;   /* epoch of the stay that the union waits for; 0: for none */
     size_t stay_count;
     struct roll_stay *stays; /* by epoch */

@@ -92,9 +92,18 @@ def test_nodes_that_are_silent_are_named_on_the_mount_of_another(node):
         said = f"{holder} (epoch {held_back_by}) holds the union back, for "
         assert lines[0].startswith(said) and lines[0].endswith("Z: it was not heard of for longer than the lease."), lines
         assert [line for line in lines if re.match(rf" *{held_back_by} .* ! ", line)], lines
+        assert not reply["settled"] and reply["waits_for"].endswith("): is silent"), reply
+        done = mount.verb("nodes", "settle", "--timeout", "1s", mount.mnt, code=3)
+        assert done.stderr.splitlines()[-1].startswith("cairn nodes: timed out: waits for "), done
+        settles = subprocess.Popen([mount.binary, "nodes", "settle", mount.mnt], stderr=subprocess.PIPE, text=True, start_new_session=True)
+        assert settles.stderr.readline().startswith("waits for ")
+        assert settles.poll() is None and not os.path.exists(os.path.join(mount.store, "rejoined"))
     finally:
         silent.go_on()
         other.go_on()
+    settles.communicate(timeout=120)
+    assert settles.returncode == 0 and f"group {settles.pid} " in rig.read_text(os.path.join(mount.store, "rejoined"))
+    assert look(mount)["settled"]
     wait_for(mount, {each.store: "lives" for each in (silent, other, mount)})
     rig.poll(lambda: shown(mount)[0].startswith("All is well: 3 nodes"), 60, "all to be well")
 
@@ -189,6 +198,7 @@ def test_what_is_aside_is_listed_and_can_be_read(cairn, mnt):
 
 def test_a_group_rejoins(node):
     mount = node()
+    assert look(mount)["settled"] and "waits_for" not in look(mount)
     path = os.path.join(mount.store, "rejoined")
     mount.verb("nodes", "rejoin", mount.mnt)
     assert f"group {os.getpgrp()} " in rig.read_text(path)
