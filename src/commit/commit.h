@@ -66,8 +66,14 @@ CAIRN_MUST_CHECK int history_commit_both(struct history *history, struct record 
                                          struct record *rec2);
 
 /* Where other nodes write the remote's prefix, changes wait with -EAGAIN while an instant is near
- * that all have in common (rounds.h). How long from now, ns; 0: they do not. */
+ * that all have in common (rounds.h), and while the lease has run out. How long from now, ns; 0:
+ * they do not. */
 int64_t history_hold_ns(struct history *history);
+/* There, nothing is acknowledged before `from`, and nothing from `until` on: CLOCK_BOOTTIME, ns.
+ * Any thread. */
+void history_set_lease(struct history *history, int64_t from, int64_t until);
+/* No process is answered any more: what it did is sealed without a lease. */
+void history_end_lease(struct history *history);
 
 /* Makes a nascent file, by REC_NASCENT as for history_commit(), together with its xattrs: SETXATTR
  * records. Also at the name of a file `ino2`, which is held, and is replaced when the new one is

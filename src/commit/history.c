@@ -215,7 +215,10 @@ static int prepare_locked(struct history *history, const struct record *rec, str
     struct ns_inode inode;
     *ret = (struct standing){0};
     /* A new file is not history yet, and the end of one without a name shows nowhere. */
-    if (rec->type != REC_NASCENT && rec->type != REC_REAP)
+    if (rec->flags & RECORD_TAKEN) {
+        TRY(history_gate_taken_locked(history));
+        TRY(history_enter_due_locked(history));
+    } else if (rec->type != REC_NASCENT && rec->type != REC_REAP)
         TRY(history_seal_due_locked(history));
     else if (history_gate_locked(history) == -EAGAIN)
         log_debug("a round is near, for which this does not wait");

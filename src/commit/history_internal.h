@@ -41,8 +41,9 @@ struct history {
     struct touched *touched;
     VECTOR(uint64_t) replaced; /* inodes that lost their last name by a seal: history_replaced() */
     _Atomic bool has_replaced;
-    bool is_passing;  /* seals that waited enter, for a round that has begun */
-    bool wants_round; /* a cut is to end at a round with so many zero bits */
+    int64_t open_from, open_until; /* CLOCK_BOOTTIME ns: history_set_lease() */
+    bool is_passing;               /* seals that waited enter, for a round that has begun */
+    bool wants_round;              /* a cut is to end at a round with so many zero bits */
     unsigned wanted_bits;
 };
 
@@ -98,10 +99,15 @@ void history_enter_group_locked(struct history *history, const struct record *re
 CAIRN_MUST_CHECK int history_seal_due_locked(struct history *history);
 CAIRN_MUST_CHECK int history_enter_due_locked(struct history *history); /* without a gate */
 /* Before whatever is acknowledged. Where other nodes write the prefix: notes the rounds that have
- * passed, with the seals that wait. -EAGAIN: a round is too near, history_hold_ns(). */
+ * passed, with the seals that wait. -EAGAIN: a round is too near, or the lease has run out,
+ * history_hold_ns(). */
 CAIRN_MUST_CHECK int history_gate_locked(struct history *history);
+/* The same for what was taken from the union: that is acknowledged to nobody, and needs no lease.
+ */
+CAIRN_MUST_CHECK int history_gate_taken_locked(struct history *history);
 /* Until when an operation must wait at the time `now`; 0: it need not. */
 int64_t history_hold_until_locked(struct history *history, int64_t now);
+bool history_has_lease_locked(const struct history *history);
 CAIRN_MUST_CHECK int history_seal_locked(struct history *history, uint64_t ino);
 bool history_is_due_locked(struct history *history, uint64_t ino);
 /* Leaves the lock; an operation happened, or did not: returns r. */

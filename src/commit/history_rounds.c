@@ -12,6 +12,7 @@
 /* From the look at the clock until the number is given out. Where it took longer, and a window has
  * begun meanwhile, that round is not told of. */
 #define NUMBERING_NS (5 * MS_NS)
+#define LEASE_POLL_NS (50 * MS_NS)
 
 void history_begin_rounds(struct history *history, int64_t length, int64_t error)
 {
@@ -19,6 +20,28 @@ void history_begin_rounds(struct history *history, int64_t length, int64_t error
     check(!history->rounds);
     history->rounds = rounds_new(length, error, clock_realtime_ns());
     history->touched = touched_new(history->newest);
+    history->open_until = INT64_MAX;
+}
+
+void history_set_lease(struct history *history, int64_t from, int64_t until)
+{
+    LOCK_SCOPE(&history->lock);
+    history->open_from = from;
+    history->open_until = until;
+}
+
+void history_end_lease(struct history *history)
+{
+    history_set_lease(history, 0, INT64_MAX);
+}
+
+/* A node that has not looked for so long may have been ended: others go on without what it would
+ * acknowledge now. */
+bool history_has_lease_locked(const struct history *history)
+{
+    check_held(&history->lock);
+    int64_t now = clock_boottime_ns();
+    return now >= history->open_from && now < history->open_until;
 }
 
 struct touched *history_touched(struct history *history)
@@ -44,6 +67,8 @@ int64_t history_hold_ns(struct history *history)
 {
     LOCK_SCOPE(&history->lock);
     int64_t now = clock_realtime_ns();
+    if (history->rounds && !history_has_lease_locked(history))
+        return LEASE_POLL_NS;
     int64_t until = history->rounds ? history_hold_until_locked(history, now) : 0;
     return until ? until - now : 0;
 }

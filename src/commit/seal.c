@@ -338,7 +338,7 @@ void history_pass_rounds(struct history *history)
     pass_rounds_locked(history, clock_realtime_ns());
 }
 
-int history_gate_locked(struct history *history)
+int history_gate_taken_locked(struct history *history)
 {
     check_held(&history->lock);
     if (!history->rounds || history->is_passing)
@@ -346,6 +346,14 @@ int history_gate_locked(struct history *history)
     int64_t now = clock_realtime_ns();
     pass_rounds_locked(history, now);
     return history_hold_until_locked(history, now) ? -EAGAIN : 0;
+}
+
+int history_gate_locked(struct history *history)
+{
+    check_held(&history->lock);
+    TRY(history_gate_taken_locked(history));
+    bool may = !history->rounds || history->is_passing || history_has_lease_locked(history);
+    return may ? 0 : -EAGAIN;
 }
 
 int history_seal_due_locked(struct history *history)

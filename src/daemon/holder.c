@@ -269,7 +269,9 @@ static bool is_death(struct holder *h, int status, int *ret_code)
             (void)snprintf(h->holder_link.last_death, sizeof h->holder_link.last_death, "a signal");
         else
             (void)snprintf(h->holder_link.last_death, sizeof h->holder_link.last_death,
-                           for_view ? "signal %d, to rebuild the view" : "signal %d",
+                           for_view ? "signal %d, to rebuild the view"
+                           : WTERMSIG(status) == HOLDER_BACK_SIGNAL ? "signal %d, to go back"
+                                                                    : "signal %d",
                            WTERMSIG(status));
         return true;
     }

@@ -13,6 +13,8 @@
 /* A daemon that ends by it does so for its successor to make the view anew. To a holder that does
  * not know, it is a death like others. */
 #define HOLDER_NEW_VIEW_SIGNAL SIGUSR2
+/* The same, for its successor to go back to an earlier state (store/back.h). */
+#define HOLDER_BACK_SIGNAL SIGPWR
 
 #define END_MARK 'e'
 #define DEATH_MARK 'd'

@@ -16,6 +16,7 @@
 #include "daemon/service_internal.h"
 
 #define FOLLOW_TIMEOUT_NS 1000000000
+#define OPENINGS_MAX 4 /* a damaged view, and a node that goes back */
 
 /* --- the stage's place ------------------------------------------------------------------------ */
 
@@ -144,6 +145,7 @@ static int service_try_to_open(struct service *service, bool *ret_again,
                             strerror(-r));
     service->commit = store_commit(service->store);
     change_subscribe(service->commit->change, service_on_change, service);
+    store_on_open(service->store, service_on_open, service);
     r = store_start(service->store, service_on_room, service);
     return r < 0 ? service_fail(error, MOUNT_SYSTEM, -EINVAL, "cannot start threads: %s",
                                 strerror(-r))
@@ -152,9 +154,9 @@ static int service_try_to_open(struct service *service, bool *ret_again,
 
 static int service_open_store(struct service *service, struct service_error *error)
 {
-    bool again;
-    int r = service_try_to_open(service, &again, error);
-    if (again)
+    bool again = true;
+    int r = 0;
+    for (int i = 0; again && i < OPENINGS_MAX; i++)
         r = service_try_to_open(service, &again, error);
     if (again)
         r = service_fail(error, MOUNT_FAILED, -EINVAL,
@@ -240,6 +242,7 @@ static int open_front(struct service *service, struct service_error *error)
         .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
         .no_resend = o->no_resend,
         .rejoined = service->rejoined_path,
+        .opens = atomic_load(&service->back.opens),
         .adopted = adopted_of(service)};
     _cleanup_free_ char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);
@@ -335,6 +338,7 @@ static bool service_drain(struct service *service)
 {
     int r;
     struct draining draining = {.seen = event_count(horizon_progress(service->commit->horizon))};
+    history_end_lease(service->commit->history);
     while ((r = history_seal_all(service->commit->history)) == -EAGAIN &&
            !is_hopeless(service, &draining))
         await_progress(service, &draining);
@@ -374,6 +378,7 @@ static void await_stop(struct service *service)
     while (fds[0].revents == 0 && fds[1].revents == 0) {
         service_tick(service);
         service_renew_tick(service);
+        service_back_tick(service);
         if (poll(fds, ARRAY_LEN(fds), TICK_MS) > 0 && fds[2].revents)
             apply_mount_flags(service);
     }

@@ -77,6 +77,11 @@ struct service {
         int64_t since, again_at;
         uint64_t seq; /* the newest operation then */
     } renewal;
+    struct {
+        _Atomic int64_t opens; /* node_on_open(); 0: any time */
+        int64_t again_at;      /* monotonic ns, of the thread of service_serve() */
+        bool is_refused;
+    } back;
     _Atomic enum service_life life; /* which state the metrics server may read */
     struct remote_side remote;
 };
@@ -173,6 +178,14 @@ void service_upgrade_add_status(const struct service *service, cJSON *successor)
 /* To be called about once in TICK_MS, by the thread of service_serve(). Does not return where the
  * daemon ends for its successor. */
 void service_renew_tick(struct service *service);
+
+/* The signal says why. Does not return. */
+void service_end_for_successor(const struct service *service, int signal_number);
+
+/* service_back.c */
+/* To be called about once in TICK_MS, as service_renew_tick(). */
+void service_back_tick(struct service *service);
+void service_on_open(void *service, int64_t opens);
 
 /* service_status.c */
 /* The same, with the numbers that it has. */

@@ -55,15 +55,16 @@ static bool is_settled(struct service *service)
            now - service->renewal.since > DURABLE_PATIENCE_NS;
 }
 
-static void end_for_successor(const struct service *service)
+void service_end_for_successor(const struct service *service, int signal_number)
 {
     sigset_t set;
-    (void)signal(HOLDER_NEW_VIEW_SIGNAL, SIG_DFL);
+    log_tick();
+    (void)signal(signal_number, SIG_DFL);
     (void)sigemptyset(&set);
-    (void)sigaddset(&set, HOLDER_NEW_VIEW_SIGNAL);
+    (void)sigaddset(&set, signal_number);
     (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-    holder_die(service->plan.holder_link->link_fd, HOLDER_NEW_VIEW_SIGNAL);
-    (void)raise(HOLDER_NEW_VIEW_SIGNAL);
+    holder_die(service->plan.holder_link->link_fd, signal_number);
+    (void)raise(signal_number);
     _exit(MOUNT_SYSTEM); /* not reached */
 }
 
@@ -83,8 +84,7 @@ static void hand_over(struct service *service)
         return;
     }
     log_warn("the view is damaged: this daemon exits, and its successor rebuilds the view");
-    log_tick();
-    end_for_successor(service);
+    service_end_for_successor(service, HOLDER_NEW_VIEW_SIGNAL);
 }
 
 void service_renew_tick(struct service *service)

@@ -16,8 +16,9 @@
 
 #define STAGE_BYTES (16 * MIB) /* nothing is written there */
 #define FOLLOW_NS (2ll * 1000000000)
-#define FIRST_NS (15ll * 1000000000) /* for the first union head, at the start of a mount */
-#define CAP_SHARE 8u                 /* of NVMe, for what is fetched of other nodes' files */
+#define FIRST_NS (15ll * 1000000000)    /* for the first union head, at the start of a mount */
+#define SUCCESSOR_NS (5ll * 1000000000) /* for other nodes' files, which are in use */
+#define CAP_SHARE 8u                    /* of NVMe, for what is fetched of other nodes' files */
 
 static uint64_t cap_of(const struct service *service, const char *path)
 {
@@ -139,8 +140,11 @@ int service_take_start(struct service *service, struct service_error *error)
     int r = take_start(service->take);
     if (r < 0)
         return service_fail(error, MOUNT_SYSTEM, r, "cannot start threads: %s", strerror(-r));
-    int64_t until = clock_monotonic_ns() + FIRST_NS;
-    if (!service_is_adopting(service) && !take_await(service->take, until))
+    int64_t now = clock_monotonic_ns();
+    bool is_there = service_is_adopting(service)
+                        ? take_await_content(service->take, now + SUCCESSOR_NS)
+                        : take_await(service->take, now + FIRST_NS);
+    if (!is_there)
         log_warn("nodes: what other nodes wrote is not there yet; it shows once the remote gives "
                  "it");
     return 0;

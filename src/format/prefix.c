@@ -172,6 +172,7 @@ void writer_entry_encode(const struct writer_entry *entry, void *buf)
     put_le64(p + 48, entry->number);
     put_le64(p + 56, entry->epoch);
     put_le32(p + 64, entry->node);
+    put_le32(p + 12, entry->lease_ms);
     frame_put_holder(p + 68, entry->holder);
     frame_put(p, WRITER_ENTRY_LEN, writer_magic, WRITER_ENTRY_VERSION);
 }
@@ -182,12 +183,13 @@ int writer_entry_decode(const void *buf, size_t len, struct writer_entry *ret_en
     if (len != WRITER_ENTRY_LEN)
         return -EUCLEAN;
     TRY(frame_check(p, WRITER_ENTRY_LEN, writer_magic, WRITER_ENTRY_VERSION));
-    struct writer_entry entry = {
-        .number = get_le64(p + 48), .epoch = get_le64(p + 56), .node = get_le32(p + 64)};
+    struct writer_entry entry = {.number = get_le64(p + 48),
+                                 .epoch = get_le64(p + 56),
+                                 .node = get_le32(p + 64),
+                                 .lease_ms = get_le32(p + 12)};
     memcpy(entry.history, p + 16, sizeof entry.history);
     memcpy(entry.store, p + 32, sizeof entry.store);
     if (!frame_get_holder(p + 68, entry.holder) || !writer_entry_sane(&entry) ||
-        !bytes_are_zero(p + 12, 4) ||
         !bytes_are_zero(p + WRITER_FIELDS_END, WRITER_CRC_AT - WRITER_FIELDS_END))
         return -EUCLEAN;
     *ret_entry = entry;

@@ -54,6 +54,7 @@ struct writer_entry {
     uint64_t number; /* as in its name: no entry ever has the same */
     uint64_t epoch;  /* that of the stay: its own number, or that of the entry by which it joined */
     uint32_t node;   /* the first epoch that the store ever had in this prefix: it keeps that */
+    uint32_t lease_ms; /* for so long after it heard of the others it may go on; 0: not known */
     char holder[HOLDER_MAX];
 };
 void writer_entry_encode(const struct writer_entry *entry, void *buf);

@@ -365,7 +365,9 @@ void *front_resume(void *arg)
         resume_changes(front);
         resume_content(front);
         hold_note(front); /* those that go on waiting are listed again */
-        horizon_note_waiting(front->commit->horizon, atomic_load(&front->parked_count));
+        bool is_held = history_hold_ns(front->commit->history) > 0; /* for no room */
+        horizon_note_waiting(front->commit->horizon,
+                             is_held ? 0 : atomic_load(&front->parked_count));
         wait_for_wake(front);
     }
     return NULL;

@@ -329,8 +329,13 @@ int front_rejoin(struct front *front, pid_t pid)
 static void note_cause(const struct older *older, const char *since)
 {
     char when[TEXT_TIME_LEN];
-    text_time(clock_realtime_ns() - clock_boottime_ns() + atomic_load(&older->opens), when);
-    cause_note("all nodes went back to an earlier state at %s, and %s", when, since);
+    int64_t opens = atomic_load(&older->opens);
+    text_time(clock_realtime_ns() - clock_boottime_ns() + opens, when);
+    if (opens == INT64_MAX)
+        cause_note(
+            "all nodes went back to an earlier state, and this mount has to be mounted again");
+    else
+        cause_note("all nodes went back to an earlier state at %s, and %s", when, since);
 }
 
 static bool is_of_other_stage(struct front *front, const struct request_asks *asks)

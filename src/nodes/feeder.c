@@ -12,6 +12,7 @@
 #include "commit/journal.h"
 #include "nodes/merger.h"
 #include "nodes/node_internal.h"
+#include "prefix/heads.h"
 #include "view/remote.h"
 
 #define FEEDS "feeds"
@@ -64,6 +65,7 @@ static void describe_feed(const struct node *node, uint64_t to, struct feed *ret
         .node = (uint32_t)node->file.blocks.at[0],
         .from = feeder->last.to,
         .to = to,
+        .generation = node->file.generation,
         .lo = 1,
         .hi = 1,
         .time = clock_realtime_ns(),
@@ -142,22 +144,33 @@ int node_begin(struct node *node)
 
 /* --- the newest feed that is there ------------------------------------------------------------ */
 
+struct own_feed {
+    uint64_t round, stay;
+};
+DEFINE_VECTOR(own_feeds, struct own_feed);
+
 /* Feeds of the node, of all its stays: its heads, and so these, ascend with stay and round. */
-struct newest_feed {
+struct listed_feeds {
     struct node *node;
-    uint64_t stay, round; /* 0: there is none */
+    struct own_feeds list;
 };
 
 static int note_feed(const struct tier_object *object, void *arg)
 {
-    struct newest_feed *newest = arg;
-    uint64_t round, stay;
-    if (!feed_numbers(object->name, &round, &stay) || !node_has_epoch(newest->node, stay) ||
-        stay < newest->stay)
-        return 0;
-    newest->round = stay > newest->stay ? round : max_u64(newest->round, round);
-    newest->stay = stay;
+    struct listed_feeds *listed = arg;
+    struct own_feed feed;
+    if (feed_numbers(object->name, &feed.round, &feed.stay) &&
+        node_has_epoch(listed->node, feed.stay))
+        vector_add(&listed->list, feed);
     return 0;
+}
+
+static int compare_own(const void *a, const void *b)
+{
+    const struct own_feed *x = a, *y = b;
+    if (x->stay != y->stay)
+        return x->stay < y->stay ? -1 : 1;
+    return (x->round > y->round) - (x->round < y->round);
 }
 
 struct read_feed {
@@ -182,11 +195,43 @@ static int read_feed(struct node *node, uint64_t stay, uint64_t round, struct re
     return prefix_read_object(&node->common, object, FEED_LEN_MAX, decode_feed, ret);
 }
 
-static int list_feeds(struct node *node, struct newest_feed *ret)
+/* Sorted, the newest last. The caller frees them. */
+static int list_feeds(struct node *node, struct own_feeds *ret)
 {
     struct tier *tier = node->options.tier;
-    *ret = (struct newest_feed){.node = node};
-    return tier->ops->list(tier, FEEDS, NULL, note_feed, ret);
+    struct listed_feeds listed = {.node = node};
+    int r = tier->ops->list(tier, FEEDS, NULL, note_feed, &listed);
+    vector_sort(&listed.list, compare_own);
+    *ret = listed.list;
+    return r;
+}
+
+/* Feeds of a generation that ended count up to the round at which it did. */
+static uint64_t counted_up_to(const struct head *head, uint64_t stay)
+{
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        if (head->writers[i].epoch == stay)
+            return head->writers[i].feed_round;
+    return 0;
+}
+
+/* The newest one that counts. -ENOENT: none does. */
+static int find_counted(struct node *node, const struct own_feeds *feeds, struct own_feed *ret_feed,
+                        struct read_feed *ret)
+{
+    _cleanup_free_ struct head *head = xcalloc(1, sizeof *head);
+    if (node->file.generation)
+        TRY(heads_newest(&node->common, 0, head));
+    for (size_t i = feeds->count; i-- > 0;) {
+        *ret_feed = feeds->at[i];
+        int r = read_feed(node, ret_feed->stay, ret_feed->round, ret);
+        if (r < 0)
+            return r == -ENOENT ? -EAGAIN : r;
+        if (ret->feed.generation == node->file.generation ||
+            ret_feed->round <= counted_up_to(head, ret_feed->stay))
+            return 0;
+    }
+    return -ENOENT;
 }
 
 static void note_last(struct node *node, const struct feed *feed, const uint8_t hash[HASH_LEN])
@@ -216,62 +261,52 @@ static void begin_stay(struct node *node, uint64_t to)
     feed_log_forget(node->commit->feed_log, to);
 }
 
+static int go_on_from(struct node *node, const struct own_feed *newest,
+                      const struct read_feed *read)
+{
+    struct feeder *feeder = &node->feeder;
+    if (read->feed.to < feeder->from)
+        return end_feeds(node, "its newest feed is older than those that it remembers");
+    if (newest->stay != node->file.stay)
+        begin_stay(node, read->feed.to);
+    else
+        note_last(node, &read->feed, read->hash);
+    if (newest->stay == node->file.stay && read->feed.flags & FEED_LEAVES)
+        return end_feeds(node, "its stay has ended");
+    return 0;
+}
+
 /* What the prefix says counts: STORE/feed may be of before. */
 static int find_last(struct node *node)
 {
     struct feeder *feeder = &node->feeder;
-    struct newest_feed newest;
+    _cleanup_vector_ struct own_feeds feeds = {0};
+    _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
+    struct own_feed newest;
     TRY(await_late_feed(node));
-    TRY(list_feeds(node, &newest));
-    if (newest.round) {
-        _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
-        TRY(read_feed(node, newest.stay, newest.round, read));
-        if (read->feed.to < feeder->from)
-            return end_feeds(node, "its newest feed is older than those that it remembers");
-        if (newest.stay != node->file.stay)
-            begin_stay(node, read->feed.to);
-        else
-            note_last(node, &read->feed, read->hash);
-        if (newest.stay == node->file.stay && read->feed.flags & FEED_LEAVES)
-            return end_feeds(node, "its stay has ended");
-    } else {
+    TRY(list_feeds(node, &feeds));
+    int r = find_counted(node, &feeds, &newest, read);
+    if (r == 0)
+        TRY(go_on_from(node, &newest, read));
+    else if (r == -ENOENT)
         begin_stay(node, feeder->from); /* all that the stay before told is merged */
-    }
+    else
+        return r;
     if (feeder->cut <= feeder->last.to || feeder->from != feeder->last.to)
         feeder->cut = 0; /* it landed, or is not all that is to be told */
     feeder->has_begun = true;
     return 0;
 }
 
-struct oldest_feed {
-    struct node *node;
-    uint64_t stay, round; /* 0: there is none */
-};
-
-static int note_oldest(const struct tier_object *object, void *arg)
-{
-    struct oldest_feed *oldest = arg;
-    uint64_t round, stay;
-    if (!feed_numbers(object->name, &round, &stay) || !node_has_epoch(oldest->node, stay))
-        return 0;
-    bool is_older = stay < oldest->stay || (stay == oldest->stay && round < oldest->round);
-    if (!oldest->round || is_older) {
-        oldest->stay = stay;
-        oldest->round = round;
-    }
-    return 0;
-}
-
 int node_first_needed_head(struct node *node, uint64_t *ret_number)
 {
-    struct oldest_feed oldest = {.node = node};
-    struct tier *tier = node->options.tier;
+    _cleanup_vector_ struct own_feeds feeds = {0};
     *ret_number = UINT64_MAX;
-    TRY(tier->ops->list(tier, FEEDS, NULL, note_oldest, &oldest));
-    if (!oldest.round)
+    TRY(list_feeds(node, &feeds));
+    if (feeds.count == 0)
         return 0;
     _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
-    TRY(read_feed(node, oldest.stay, oldest.round, read));
+    TRY(read_feed(node, feeds.at[0].stay, feeds.at[0].round, read));
     *ret_number = read->feed.head;
     return 0;
 }
@@ -377,6 +412,8 @@ static int tell(struct node *node, const struct feed *feed)
 {
     uint8_t hash[HASH_LEN];
     struct feeder *feeder = &node->feeder;
+    if (!atomic_load(&node->looker.may_tell))
+        return -EAGAIN; /* others may have ended the stay */
     int r = put_feed(node, feed, hash);
     if (r < 0) {
         if (!feeder->is_over && r != -ECANCELED)
@@ -503,11 +540,12 @@ static int put_last_feed(struct node *node, uint64_t round)
 
 int node_end_stay(struct node *node)
 {
-    struct newest_feed newest;
-    TRY(list_feeds(node, &newest));
-    bool has_told = newest.round && newest.stay == node->file.stay;
-    if (has_told && newest.round != ROUND_MAX)
-        TRY(put_last_feed(node, newest.round));
+    _cleanup_vector_ struct own_feeds feeds = {0};
+    TRY(list_feeds(node, &feeds));
+    const struct own_feed *newest = feeds.count ? &feeds.at[feeds.count - 1] : NULL;
+    bool has_told = newest && newest->stay == node->file.stay;
+    if (has_told && newest->round != ROUND_MAX)
+        TRY(put_last_feed(node, newest->round));
     node->feeder.is_over = false;
     node->file.leaves = false;
     node->file.stay = has_told ? 0 : node->file.stay;
@@ -518,7 +556,7 @@ int node_end_stay(struct node *node)
 static bool has_told_all(const struct node *node)
 {
     const struct feeder *feeder = &node->feeder;
-    return feeder->has_begun && !feeder->is_over &&
+    return feeder->has_begun && !feeder->is_over && atomic_load(&node->looker.may_tell) &&
            history_newest(node->commit->history) == feeder->last.to &&
            stage_drafts(node->local->stage, NULL, 0) == 0;
 }
@@ -527,7 +565,7 @@ void node_leave(struct node *node, const struct head *head)
 {
     struct feeder *feeder = &node->feeder;
     _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
-    if (!atomic_load(&node->may_leave))
+    if (!atomic_load(&node->may_leave) || node_is_behind(node))
         return;
     /* A mount may end before it looked at what was told. */
     if ((!feeder->has_begun && find_last(node) < 0) || !has_told_all(node)) {

@@ -294,15 +294,14 @@ static bool has_moved(const struct merger *m, uint64_t round)
     return false;
 }
 
-static int make_head(struct merger *m, uint64_t round)
+static int make_head(struct merger *m, const struct head *next)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    *head = m->prefix.head;
-    head->cut = round;
-    head->time = (int64_t)round * m->options.round_ns;
-    int r = union_apply(&m->names, &m->stays, round);
+    *head = *next;
+    head->time = (int64_t)head_round(head) * m->options.round_ns;
+    int r = union_apply(&m->names, &m->stays, head);
     if (r == 0)
-        r = stays_fill_head(&m->stays, round, head);
+        r = stays_fill_head(&m->stays, head_round(head), head);
     if (r == -E2BIG)
         log_error("nodes: more than %u nodes write %s, or did, and have content there: the union "
                   "of all goes no further",
@@ -311,9 +310,9 @@ static int make_head(struct merger *m, uint64_t round)
 }
 
 /* After an error it may be done in part, or done and not answered. */
-static int publish_round(struct merger *m, uint64_t round)
+static int publish(struct merger *m, const struct head *next)
 {
-    int r = make_head(m, round);
+    int r = make_head(m, next);
     if (r < 0) {
         begin_again(m);
         return r == -ESTALE ? -EAGAIN : r;
@@ -324,15 +323,70 @@ static int publish_round(struct merger *m, uint64_t round)
     return 0;
 }
 
-/* The time comes before both lists: who joins after these numbers nothing before it. */
+static int64_t shortest_lease(const struct merger *m)
+{
+    int64_t lease = m->options.remote->lease_ns;
+    for (size_t i = 0; i < m->stays.list.count; i++) {
+        int64_t its = m->stays.list.at[i].lease_ns;
+        lease = its && its < lease ? its : lease;
+    }
+    return lease;
+}
+
+/* Creating it may have taken long: those who join later count from when it was there. */
+static int note_end(struct merger *m)
+{
+    int64_t now;
+    TRY(m->prefix.tier->ops->now(m->prefix.tier, &now));
+    if (now > m->prefix.head.end_time)
+        m->prefix.head.end_time = now;
+    return 0;
+}
+
+/* A node is lost, with operations that may be nowhere else: the union stays at the newest round
+ * that it told, and all that is beyond counts nowhere. */
+static int end_generation(struct merger *m, uint64_t round)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    char since[HEAD_TIME_LEN];
+    *head = m->prefix.head;
+    uint64_t generation = head_generation(head) + 1;
+    if (generation > GENERATION_MAX)
+        return -EOVERFLOW;
+    head->cut = head_cut_of(generation, max_u64(round, head_round(head)));
+    TRY(m->prefix.tier->ops->now(m->prefix.tier, &head->end_time));
+    /* Each opens a lease of its own later: then one of the longest lease has ended, too. */
+    head->end_time += stays_lease(&m->stays) - shortest_lease(m);
+    TRY(publish(m, head));
+    TRY(note_end(m));
+    head_time_text(m->prefix.head.time, since);
+    log_warn("nodes: generation %llu of %s begins with the state of %s: each node sets aside what "
+             "it did later",
+             (unsigned long long)generation, m->prefix.name, since);
+    return 0;
+}
+
+static int publish_round(struct merger *m, uint64_t round)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    *head = m->prefix.head;
+    head->cut = head_cut_of(head_generation(head), round);
+    return publish(m, head);
+}
+
+/* The time comes before the lists: who joins after these numbers nothing before it. A verdict is
+ * carried out by the next turn, which lists the feeds behind it. */
 static int merge_news(struct merger *m, int64_t now)
 {
     int64_t mono = clock_monotonic_ns(), until = now - m->options.clock_error_ns;
     uint64_t newest = until > 0 ? (uint64_t)(until / m->options.round_ns) : 0;
-    uint64_t cut = m->prefix.head.cut;
+    uint64_t cut = head_round(&m->prefix.head);
     TRY(stays_look(&m->stays, &m->prefix.head));
     TRY(stays_judge(&m->stays, mono));
     uint64_t round = stays_round(&m->stays, min_u64(newest, ROUND_MAX - 1), cut);
+    if (stays_have_dead(&m->stays))
+        return end_generation(m, round);
+    TRY(stays_give_verdicts(&m->stays, m->options.epoch));
     int64_t pause = has_news(m, round) ? 0 : has_moved(m, round) ? MOVED_NS : QUIET_NS;
     if (round == 0 || mono - m->published_at < pause)
         return 0;
@@ -401,7 +455,8 @@ static void note_status(struct merger *m, int64_t now, int error)
 {
     struct merger_status status = {.is_merger = m->is_merger,
                                    .head = m->prefix.head.number,
-                                   .round = m->prefix.head.cut,
+                                   .round = head_round(&m->prefix.head),
+                                   .generation = head_generation(&m->prefix.head),
                                    .error = error,
                                    .counts = counts_of(m)};
     memcpy(status.holder, m->lease_holder, sizeof status.holder);

@@ -58,6 +58,7 @@ struct node *node_new(struct commit *commit, struct local *local,
     news_init(&node->news);
     mutex_init(&node->blocks_lock, LOCK_LEAF);
     prefix_init(&node->common, local, commit->room, &node->options, &user);
+    looker_init(node);
     return node;
 }
 
@@ -66,6 +67,7 @@ void node_free(struct node *node)
     if (!node)
         return;
     roll_call_done(node);
+    looker_done(node);
     merger_free(node->merger);
     prefix_done(&node->common);
     feeder_done(&node->feeder);
@@ -78,6 +80,7 @@ void node_free(struct node *node)
 
 void node_stop(struct node *node)
 {
+    looker_stop(node);
     if (node->merger)
         merger_stop(node->merger);
     LOCK_SCOPE(&node->feeder.lock);
@@ -95,6 +98,19 @@ uint64_t node_memory(const struct node *node)
     return node ? UNION_CACHE_BYTES + TOLD_MAX + 2 * FEED_LEN_MAX : 0;
 }
 
+static void describe_entry(const struct node *node, uint64_t number, struct writer_entry *ret)
+{
+    const struct node_file *file = &node->file;
+    *ret =
+        (struct writer_entry){.number = number,
+                              .epoch = file->stay ? file->stay : number,
+                              .node = (uint32_t)(file->blocks.count ? file->blocks.at[0] : number),
+                              .lease_ms = (uint32_t)(node->options.lease_ns / MS_NS)};
+    memcpy(ret->history, node->common.marker.history, sizeof ret->history);
+    memcpy(ret->store, node->store, sizeof ret->store);
+    (void)snprintf(ret->holder, sizeof ret->holder, "%s", node->common.holder);
+}
+
 int node_start(struct node *node)
 {
     _cleanup_free_ char *path = xasprintf("%s/union", node->local->path);
@@ -109,7 +125,11 @@ int node_start(struct node *node)
                                            .on_head = node_note_head,
                                            .is_active = node_is_active,
                                            .arg = node};
+    struct writer_entry entry;
     node->merger = merger_new(&options);
+    describe_entry(node, node->file.blocks.at[node->file.blocks.count - 1], &entry);
+    memcpy(entry.history, node->local->sb.history, sizeof entry.history);
+    TRY(looker_start(node, &entry));
     return merger_start(node->merger);
 }
 
@@ -209,18 +229,6 @@ static int decode_entry(const void *buf, size_t len, void *arg)
     return writer_entry_decode(buf, len, arg);
 }
 
-static void describe_entry(const struct node *node, uint64_t number, struct writer_entry *ret)
-{
-    const struct node_file *file = &node->file;
-    *ret =
-        (struct writer_entry){.number = number,
-                              .epoch = file->stay ? file->stay : number,
-                              .node = (uint32_t)(file->blocks.count ? file->blocks.at[0] : number)};
-    memcpy(ret->history, node->common.marker.history, sizeof ret->history);
-    memcpy(ret->store, node->store, sizeof ret->store);
-    (void)snprintf(ret->holder, sizeof ret->holder, "%s", node->common.holder);
-}
-
 static bool is_same_entry(const struct writer_entry *a, const struct writer_entry *b)
 {
     return a->number == b->number && a->epoch == b->epoch && a->node == b->node &&
@@ -288,6 +296,16 @@ static int reserve_block(struct node *node, char **ret_text)
     return r;
 }
 
+int node_begin_stay(struct node *node, char **ret_text)
+{
+    return reserve_block(node, ret_text);
+}
+
+void node_note_lost(struct node *node)
+{
+    node->is_lost = node->goes_on;
+}
+
 void node_reserve_ahead(struct node *node)
 {
     const struct numbers *blocks = &node->file.blocks;
@@ -336,6 +354,7 @@ int node_join(struct node *node, bool is_new, char **ret_text)
         TRY(meet_common(node, ret_text));
     if (node->file.leaves)
         TRY(end_stay(node, ret_text));
+    node->is_new = is_new;
     node->goes_on = node->file.stay != 0;
     if (node->file.stay == 0)
         TRY(reserve_block(node, ret_text));
@@ -364,6 +383,7 @@ int node_check_superblock(const struct node *node, char **ret_text)
 
 int node_next_epoch(struct node *node, uint64_t last, uint64_t *ret_epoch, char **ret_text)
 {
+    last = max_u64(last, node->file.used);
     for (int i = 0; i < 2; i++) {
         for (size_t b = 0; b < node->file.blocks.count; b++) {
             uint64_t block = node->file.blocks.at[b];

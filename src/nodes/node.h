@@ -35,6 +35,39 @@ void node_stop(struct node *node);
 /* The node's own prefix; the caller closes it before node_free(). */
 struct tier *node_tier(struct node *node);
 
+/* --- look.c, generations ------------------------------------------------------------------------
+ *
+ * A thread, cairn-node, tells every few seconds that the node lives, and looks whether others ended
+ * it. Nothing is acknowledged here from a lease after the last look on: so those who did not see
+ * that a generation ended do nothing any more when the first of those who did go on. */
+
+/* The union went on from an earlier state than this store's, or is about to: nothing is
+ * acknowledged here until the store has gone back. */
+bool node_is_behind(const struct node *node);
+/* Called, before anything is acknowledged, with the time at which this node opened (CLOCK_BOOTTIME,
+ * ns): processes that began before may rely on what was set aside. Never called where no generation
+ * ended. Before node_start(). */
+void node_on_open(struct node *node, void (*fn)(void *arg, int64_t opens), void *arg);
+/* Is what is done here acknowledged now? Not while others may not have heard that a generation
+ * ended, nor without a lease. Any thread. */
+bool node_is_open(const struct node *node);
+/* Ends the stay of another node, by hand: all that its node did not tell by then counts nowhere.
+ * -ENOENT: no node has it; -EALREADY: it has left, or ended. *ret_text: why not. Any thread. */
+CAIRN_MUST_CHECK int node_end_epoch(struct node *node, uint64_t epoch, char **ret_text);
+
+/* While the store opens, with the remote attached: is it behind? */
+CAIRN_MUST_CHECK int node_meet_union(struct node *node, char **ret_text);
+/* The store's operations may lack some that were acknowledged: its stage is gone. The stay ends. */
+void node_note_lost(struct node *node);
+/* Before it goes back: numbers that this daemon gave out come never again. */
+CAIRN_MUST_CHECK int node_note_used(struct node *node);
+/* To which of the node's own heads it is to go back; 0: the union has nothing of it. */
+CAIRN_MUST_CHECK int node_find_way_back(struct node *node, uint64_t *ret_head, char **ret_text);
+/* It has gone back: its file says so. `serves`: processes of before are there still. */
+CAIRN_MUST_CHECK int node_went_back(struct node *node, bool serves, char **ret_text);
+/* That of the union that it is behind. Any thread. */
+uint64_t node_next_generation(const struct node *node);
+
 /* --- node.c, for the thread that opens the store ---------------------------------------------- */
 
 /* Before the superblock is read, or made (`is_new`): which node this is. A new store reserves its

@@ -34,8 +34,8 @@ static void add_text(struct bytes *text, const char *line)
     vector_add_all(text, (const uint8_t *)line, strlen(line));
 }
 
-/* A line each: the stay, the store, a block that is wanted, and those that it has; then a
- * checksum. */
+/* A line each: the stay, the store, a block that is wanted, and those that it has; after the end of
+ * a generation that; then a checksum. */
 int node_file_write(const struct node *node)
 {
     const struct node_file *file = &node->file;
@@ -51,6 +51,11 @@ int node_file_write(const struct node *node)
         add_line(&text, "wants ", file->wanted);
     for (size_t i = 0; i < file->blocks.count; i++)
         add_line(&text, "block ", file->blocks.at[i]);
+    if (file->generation) {
+        add_line(&text, "generation ", file->generation);
+        add_line(&text, "opens ", (uint64_t)file->opens);
+        add_line(&text, "used ", file->used);
+    }
     (void)snprintf(line, sizeof line, "crc32 %08x\n", crc32_of(0, text.at, text.count));
     add_text(&text, line);
     return io_write_file_durable(path, text.at, text.count);
@@ -80,6 +85,19 @@ static int parse_block(const char *line, struct node_file *ret)
     return 0;
 }
 
+static int parse_number(const char *line, struct node_file *ret)
+{
+    uint64_t opens;
+    if (parse_line(line, "opens ", &opens) && opens <= INT64_MAX) {
+        ret->opens = (int64_t)opens;
+        return 0;
+    }
+    if ((parse_line(line, "generation ", &ret->generation) && ret->generation <= GENERATION_MAX) ||
+        (parse_line(line, "used ", &ret->used) && ret->used <= EPOCH_MAX))
+        return 0;
+    return parse_block(line, ret);
+}
+
 static int parse_file(char *text, struct node *node)
 {
     struct node_file *file = &node->file;
@@ -99,7 +117,7 @@ static int parse_file(char *text, struct node *node)
         !hex_read(node->store, line + 6, sizeof node->store))
         return -EUCLEAN;
     while ((line = strsep(&text, "\n")) && *line)
-        TRY(parse_block(line, file));
+        TRY(parse_number(line, file));
     return file->blocks.count || file->wanted ? 0 : -EUCLEAN;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "base/event.h"
 #include "base/lock.h"
 #include "base/vector.h"
 #include "codec/hash.h"
@@ -43,6 +44,26 @@ struct node_file {
     bool leaves;           /* its last feed may be there already, or come to be there */
     uint64_t wanted;       /* a block that is being reserved; 0: none */
     struct numbers blocks; /* ascending; the first is the number of the node */
+    uint64_t generation;   /* of the union, that the store's state belongs to */
+    uint64_t used;         /* epochs up to it were used by what was set aside */
+    int64_t opens;         /* by the medium's clock, ns: nothing is acknowledged before; 0: any */
+};
+
+/* The thread of look.c. */
+struct looker {
+    struct prefix prefix; /* the common one; its newest head is that of the last look */
+    pthread_t thread;
+    bool is_started;
+    struct event event; /* it is to end */
+    _Atomic bool stops, is_behind, is_open;
+    _Atomic uint64_t next_generation; /* of the union that it is behind */
+    _Atomic bool may_tell;            /* a look found the stay not ended */
+    int64_t opens;                    /* CLOCK_BOOTTIME ns; 0: not known yet */
+    int64_t heard_at;                 /* monotonic: when the heartbeat is due */
+    struct writer_entry entry;        /* that is written again */
+    void (*on_open)(void *arg, int64_t opens);
+    void *arg;
+    char why[128]; /* the last look failed; the thread's */
 };
 
 /* roll.c */
@@ -82,10 +103,13 @@ struct node {
     struct feeder feeder;
     struct roll_call roll;
     struct news news;
+    struct looker looker;
     _Atomic uint64_t told_round;
     _Atomic bool may_leave;
     int64_t opened_at; /* monotonic ns */
     bool goes_on;      /* with a stay of a daemon before */
+    bool is_new;       /* the store joins for the first time */
+    bool is_lost;      /* what the daemon before acknowledged may be lost with its stage */
 };
 
 /* A wait in the common prefix ended early: the store stops. */
@@ -106,5 +130,16 @@ void node_note_work(struct node *node);
 bool node_is_active(void *node);
 /* There is a newer union head: as a merger tells it. */
 void node_note_head(const struct head *head, void *node);
+void looker_init(struct node *node);
+void looker_done(struct node *node);
+/* `entry`: what this daemon says in writers/NUMBER, again and again. */
+CAIRN_MUST_CHECK int looker_start(struct node *node, const struct writer_entry *entry);
+void looker_stop(struct node *node);
+/* prefix->head becomes the newest head that can be read. */
+CAIRN_MUST_CHECK int looker_read_newest(struct prefix *prefix);
+/* Did another node, or a person, end the stay? */
+CAIRN_MUST_CHECK int looker_find_end(struct prefix *prefix, uint64_t stay, bool *ret_ended);
+/* Reserves numbers: where the stay is over, of the next one. */
+CAIRN_MUST_CHECK int node_begin_stay(struct node *node, char **ret_text);
 void feeder_init(struct feeder *feeder);
 void feeder_done(struct feeder *feeder);

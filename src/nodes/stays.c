@@ -5,7 +5,6 @@
 #include "base/log.h"
 
 #define AGAIN_NS (30ll * SECOND_NS)
-#define JUDGE_NS_MAX (5ll * SECOND_NS)
 
 void stays_init(struct stays *stays, struct prefix *prefix, struct busy *busy, int64_t lease_ns)
 {
@@ -45,6 +44,7 @@ void stays_done(struct stays *stays)
     check(stays->bytes == 0);
     vector_free(&stays->list);
     vector_free(&stays->entries);
+    vector_free(&stays->ended);
 }
 
 static struct stay *find_stay(const struct stays *stays, uint64_t epoch)
@@ -63,6 +63,8 @@ void stays_begin(struct stays *stays, const struct head *head)
 {
     remove_all(stays);
     stays->entries.count = 0; /* they say who the rows are */
+    stays->generation = head_generation(head);
+    stays->ended_at = 0;
     for (uint32_t i = 0; i < head->writer_count; i++) {
         struct stay *stay = add_stay(stays, head->writers[i].epoch, head->writers[i].node);
         stay->has_row = true;
@@ -132,6 +134,7 @@ static int read_entry(struct stays *stays, struct entry_seen *seen)
         return r;
     seen->epoch = entry.epoch;
     seen->node = entry.node;
+    seen->lease_ns = entry.lease_ms * MS_NS;
     memcpy(seen->holder, entry.holder, sizeof seen->holder);
     return 0;
 }
@@ -158,8 +161,11 @@ static void note_stay(struct stays *stays, const struct head *head, const struct
         stay->why = NULL;
     }
     memcpy(stay->holder, entry->holder, sizeof stay->holder); /* the latest number is the last */
-    if (stay->heard_of == 0)
-        stay->heard_of = entry->modified;
+    if (entry->lease_ns && entry->lease_ns != stays->lease_ns && stay->lease_ns == 0)
+        log_warn("nodes: %s has lease=%.0fs, and this node %.0fs: give all nodes the same",
+                 entry->holder, (double)entry->lease_ns / 1e9, (double)stays->lease_ns / 1e9);
+    stay->lease_ns = entry->lease_ns;
+    stay->heard_of = (int64_t)max_u64((uint64_t)stay->heard_of, (uint64_t)entry->modified);
 }
 
 /* Those that are gone: of a store that gave up joining, or by hand. */
@@ -252,13 +258,16 @@ static uint64_t told_up_to(const struct stay *stay)
 
 /* Why it does not follow; NULL: it does. The first may tell of rounds that the union is past only
  * if nothing was done by then. */
-static const char *why_not_next(const struct stay *stay, const struct told *told, uint64_t cut)
+static const char *why_not_next(const struct stays *stays, const struct stay *stay,
+                                const struct told *told, uint64_t cut)
 {
     static const uint8_t none[HASH_LEN];
     const struct told *last = stay->feeds.count ? &stay->feeds.at[stay->feeds.count - 1] : NULL;
     const uint8_t *hash = last ? last->hash : stay->has_row ? stay->row.feed_hash : none;
     if (told->node != stay->node)
         return "it is of another node";
+    if (told->generation > stays->generation)
+        return "it is of a generation that no head began";
     if (memcmp(told->previous, hash, HASH_LEN) != 0)
         return "it follows another feed than the one before it";
     if ((last || stay->has_row) && told->from != (last ? last->to : stay->row.merged))
@@ -301,6 +310,20 @@ static bool feed_is_lost(int error)
 
 /* A listing may lack an object that came while it was made, and have a later one: what does not
  * follow is read twice before it is refused. */
+static int judge_feed(struct stays *stays, struct stay *stay, struct told *told, uint64_t cut)
+{
+    const char *why = why_not_next(stays, stay, told, cut);
+    if (!why) {
+        accept_feed(stays, stay, told);
+        return 0;
+    }
+    told_forget(told);
+    if (stay->doubted == told->hi)
+        refuse_feed(stays, stay, told->hi, why);
+    stay->doubted = told->hi;
+    return 0;
+}
+
 static int read_feed(struct stays *stays, struct stay *stay, uint64_t round, uint64_t cut)
 {
     struct told told = {0};
@@ -317,23 +340,20 @@ static int read_feed(struct stays *stays, struct stay *stay, uint64_t round, uin
     }
     if (r < 0)
         return r;
-    const char *why = why_not_next(stay, &told, cut);
-    if (!why) {
-        accept_feed(stays, stay, &told);
-        return 0;
-    }
+    if (told.generation >= stays->generation)
+        return judge_feed(stays, stay, &told, cut);
     told_forget(&told);
-    if (stay->doubted == round)
-        refuse_feed(stays, stay, round, why);
-    stay->doubted = round;
+    stay->outdated = round;
     return 0;
 }
 
 /* Those of one node follow each other: behind one that is not counted, none is. */
 static bool is_next_to_read(const struct stay *stay, uint64_t round)
 {
-    bool is_blocked = stay->is_unknown || (stay->doubted && stay->doubted < round);
-    return round > told_up_to(stay) && !is_blocked && (!stay->refused || stay->refused == round);
+    bool is_over = stay->has_row && stay->row.state == HEAD_WRITER_ENDED;
+    bool is_blocked = is_over || stay->is_unknown || (stay->doubted && stay->doubted < round);
+    return round > max_u64(told_up_to(stay), stay->outdated) && !is_blocked &&
+           (!stay->refused || stay->refused == round);
 }
 
 /* The first round of interest: the union's, of which the newest feed of each stay that has not left
@@ -343,7 +363,7 @@ static uint64_t first_round(const struct stays *stays, const struct head *head)
     for (size_t i = 0; i < stays->list.count; i++)
         if (!stays->list.at[i].has_row && stays->list.at[i].feeds.count == 0)
             return 1;
-    return max_u64(head->cut, 1);
+    return max_u64(head_round(head), 1);
 }
 
 static int look_at_feeds(struct stays *stays, const struct head *head)
@@ -360,7 +380,7 @@ static int look_at_feeds(struct stays *stays, const struct head *head)
             continue; /* it joined after the list of writers, or was replaced */
         stay->heard_of = (int64_t)max_u64((uint64_t)stay->heard_of, (uint64_t)seen.at[i].modified);
         if (is_next_to_read(stay, seen.at[i].round))
-            r = read_feed(stays, stay, seen.at[i].round, head->cut);
+            r = read_feed(stays, stay, seen.at[i].round, head_round(head));
     }
     vector_free(&seen);
     return r;
@@ -368,43 +388,9 @@ static int look_at_feeds(struct stays *stays, const struct head *head)
 
 int stays_look(struct stays *stays, const struct head *head)
 {
+    TRY(stays_look_at_ended(stays, clock_monotonic_ns()));
     TRY(look_at_writers(stays, head));
     return look_at_feeds(stays, head);
-}
-
-/* --- silence ---------------------------------------------------------------------------------- */
-
-static void say_silent(const struct stay *stay, int64_t age)
-{
-    if (stay->is_silent && stay->why)
-        return; /* the reason was said */
-    if (stay->is_silent)
-        log_warn("nodes: %s (epoch %llu) was not heard of for %.0f s: what all nodes write shows "
-                 "elsewhere only when it is back",
-                 stay->holder, (unsigned long long)stay->epoch, (double)age / 1e9);
-    else
-        log_info("nodes: %s (epoch %llu) is heard again", stay->holder,
-                 (unsigned long long)stay->epoch);
-}
-
-int stays_judge(struct stays *stays, int64_t now_monotonic)
-{
-    int64_t now;
-    if (now_monotonic < stays->judge_at)
-        return 0;
-    TRY(stays->prefix->tier->ops->now(stays->prefix->tier, &now));
-    stays->judge_at = now_monotonic + (int64_t)min_u64(JUDGE_NS_MAX, stays->lease_ns / 8);
-    for (size_t i = 0; i < stays->list.count; i++) {
-        struct stay *stay = &stays->list.at[i];
-        int64_t age = now - stay->heard_of;
-        bool is_silent = !stay_has_left(stay) && (stay->why || age > stays->lease_ns);
-        stay->age_ns = age;
-        bool changes = is_silent != stay->is_silent;
-        stay->is_silent = is_silent;
-        if (changes)
-            say_silent(stay, age);
-    }
-    return 0;
 }
 
 /* --- rounds ----------------------------------------------------------------------------------- */
@@ -416,7 +402,10 @@ uint64_t stay_round(const struct stay *stay, uint64_t round, uint64_t cut)
         if (told->lo <= round)
             return min_u64(round, told->hi) > cut ? min_u64(round, told->hi) : 0;
     }
-    uint64_t row = stay->has_row ? min_u64(round, stay->row.feed_round) : 0;
+    if (!stay->has_row)
+        return 0;
+    uint64_t row = stay->row.state == HEAD_WRITER_ENDED ? round : stay->row.feed_round;
+    row = min_u64(round, row);
     return row > cut ? row : 0;
 }
 
@@ -444,11 +433,37 @@ size_t stay_feeds_up_to(const struct stay *stay, uint64_t round)
 
 /* --- the next head ---------------------------------------------------------------------------- */
 
+static struct head_writer row_of(const struct stay *stay, const struct told *told)
+{
+    struct head_writer row = {.epoch = stay->epoch,
+                              .node = stay->node,
+                              .state =
+                                  told->flags & FEED_LEAVES ? HEAD_WRITER_ENDED : HEAD_WRITER_LIVES,
+                              .merged = told->to,
+                              .feed_round = told->hi};
+    memcpy(row.feed_hash, told->hash, sizeof row.feed_hash);
+    return row;
+}
+
+/* Without leaving; or it left, and did not tell all by the round to which the union goes back.
+ * Where it told nothing by then, it is known by its end alone. */
+static struct head_writer row_of_ended(const struct stay *stay, const struct told *told)
+{
+    struct head_writer row = told ? row_of(stay, told) : stay->row;
+    row.epoch = stay->epoch;
+    row.node = stay->node;
+    row.state = HEAD_WRITER_ENDED;
+    return row;
+}
+
 /* The sums of a row whose feed another merger read. Without it they are too low, and so is what its
  * node's files have for readers. */
 static int read_totals(struct stays *stays, struct stay *stay)
 {
     struct told told = {0};
+    stay->has_totals = stay->row.feed_round == 0;
+    if (stay->has_totals)
+        return 0;
     int r = told_read(stays->prefix, stay->row.feed_round, stay->epoch, &told);
     if (r == 0 && memcmp(told.hash, stay->row.feed_hash, sizeof told.hash) != 0)
         r = -EUCLEAN;
@@ -463,18 +478,6 @@ static int read_totals(struct stays *stays, struct stay *stay)
     stay->totals = r == 0 ? told.totals : (struct told_totals){0};
     stay->has_totals = true;
     return 0;
-}
-
-static struct head_writer row_of(const struct stay *stay, const struct told *told)
-{
-    struct head_writer row = {.epoch = stay->epoch,
-                              .node = stay->node,
-                              .state =
-                                  told->flags & FEED_LEAVES ? HEAD_WRITER_ENDED : HEAD_WRITER_LIVES,
-                              .merged = told->to,
-                              .feed_round = told->hi};
-    memcpy(row.feed_hash, told->hash, sizeof row.feed_hash);
-    return row;
 }
 
 /* A node's newest feed names all content of the node: the row of a stay before is of no use. */
@@ -505,8 +508,12 @@ static int fill_row(struct stays *stays, struct stay *stay, uint64_t round, stru
         head->max_ino = max_u64(head->max_ino, stay->feeds.at[i].totals.max_ino);
         head->max_id = max_u64(head->max_id, stay->feeds.at[i].totals.max_id);
     }
-    check(told || stay->has_row);
+    bool is_dead = stay_is_dead(stays, stay), ends = head_generation(head) > stays->generation;
+    if (!told && !stay->has_row && !is_dead)
+        return 0; /* at the end of a generation it need not have told anything */
     struct head_writer row = told ? row_of(stay, told) : stay->row;
+    if (is_dead || (ends && stay_has_left(stay)))
+        row = row_of_ended(stay, told);
     if (row.state == HEAD_WRITER_ENDED && is_over(stays, stay, round))
         return 0;
     if (head->writer_count == HEAD_WRITERS_MAX)
@@ -541,7 +548,8 @@ void stays_merged(struct stays *stays, const struct head *head)
     for (size_t i = stays->list.count; i-- > 0;) {
         struct stay *stay = &stays->list.at[i];
         const struct head_writer *row = find_row(head, stay->epoch);
-        size_t count = stay_feeds_up_to(stay, head->cut);
+        bool begins = head_generation(head) > stays->generation;
+        size_t count = stay_feeds_up_to(stay, head_round(head));
         if (!row) {
             remove_stay(stays, i);
             continue;
@@ -552,6 +560,9 @@ void stays_merged(struct stays *stays, const struct head *head)
         }
         stay->has_row = true;
         stay->row = *row;
-        forget_feeds(stays, stay, count);
+        forget_feeds(stays, stay, begins ? stay->feeds.count : count);
+        if (begins)
+            stay->refused = stay->doubted = 0;
     }
+    stays->generation = head_generation(head);
 }

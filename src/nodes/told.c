@@ -38,7 +38,7 @@ static bool numbers_are_possible(const struct feed *feed)
 {
     return feed->epoch < EPOCH_LAST && feed->max_ino <= INO_MAX &&
            ID_EPOCH(feed->max_ino) < EPOCH_LAST && feed->max_id <= INO_MAX &&
-           ID_EPOCH(feed->max_id) < EPOCH_LAST && feed->generation == 0;
+           ID_EPOCH(feed->max_id) < EPOCH_LAST && feed->generation <= GENERATION_MAX;
 }
 
 static bool record_is_possible(const struct feed *feed, const struct record *rec)
@@ -65,11 +65,13 @@ static void note_feed(const struct feed *feed, struct told *ret)
     *ret = (struct told){.epoch = feed->epoch,
                          .node = feed->node,
                          .flags = feed->flags,
+                         .generation = feed->generation,
                          .from = feed->from,
                          .to = feed->to,
                          .lo = feed->lo,
                          .hi = feed->hi,
                          .record_count = feed->record_count,
+                         .head = feed->head,
                          .totals = {.chunks = feed->chunks,
                                     .stored_bytes = feed->stored_bytes,
                                     .packs = feed->packs,

@@ -28,9 +28,11 @@ struct told_totals {
 struct told {
     uint64_t epoch;
     uint32_t node, flags;
+    uint64_t generation; /* of the union that its node knew */
     uint64_t from, to, lo, hi;
     uint8_t previous[HASH_LEN], hash[HASH_LEN];
     uint32_t record_count;
+    uint64_t head; /* of its node's own ones, that names its content */
     struct told_totals totals;
     uint8_t *bytes; /* NULL: it is read again when it is merged */
     size_t len;

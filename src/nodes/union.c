@@ -119,11 +119,11 @@ static int apply_told(uint64_t epoch, const struct record *rec, void *arg)
     return merge_record(applying->merge, &op);
 }
 
-int union_apply(struct union_names *names, struct stays *stays, uint64_t round)
+int union_apply(struct union_names *names, struct stays *stays, const struct head *head)
 {
     struct applying applying = {names->merge, stays};
-    merge_set_cut(names->merge, round);
-    return fold_feeds(stays, round, apply_told, &applying);
+    merge_set_cut(names->merge, head->cut);
+    return fold_feeds(stays, head_round(head), apply_told, &applying);
 }
 
 /* --- the next head ---------------------------------------------------------------------------- */

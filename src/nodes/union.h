@@ -22,9 +22,10 @@ static inline bool union_is_open(const struct union_names *names)
     return names->merge != NULL;
 }
 
-/* Applies all operations of feeds up to the round, which all stays determine, in their order. After
+/* Applies all operations of feeds up to the round of the head that is made, in their order. After
  * an error it is to be closed: only a part may be done. */
-CAIRN_MUST_CHECK int union_apply(struct union_names *names, struct stays *stays, uint64_t round);
+CAIRN_MUST_CHECK int union_apply(struct union_names *names, struct stays *stays,
+                                 const struct head *head);
 /* Publishes what was applied: the run, and the head, which has its rows already. -ESTALE: another
  * merger did, *head is its. After an error it is to be closed. */
 CAIRN_MUST_CHECK int union_publish(struct union_names *names, struct head *head);

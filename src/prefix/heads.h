@@ -66,6 +66,9 @@ CAIRN_MUST_CHECK int heads_go_back_from_damaged(struct prefix *prefix, char **re
 /* The newest head that is there may not be the newest that was: a run that no head names tells.
  * Notes and logs it. */
 void heads_look_for_later_run(struct prefix *prefix);
+/* prefix->head becomes the state of `whole`, which a writer goes on from: it gives up what came
+ * later. */
+CAIRN_MUST_CHECK int heads_rest_on(struct prefix *prefix, const struct head *whole);
 #define HEAD_TIME_LEN 32u
 /* Prints a time (ns since 1970; 0: unknown), for people. */
 void head_time_text(int64_t time, char buf[HEAD_TIME_LEN]);

@@ -104,7 +104,7 @@ void head_time_text(int64_t published, char buf[HEAD_TIME_LEN])
 
 /* For a writer, later heads keep their numbers, and no number is given out twice: neither an epoch,
  * nor an inode's, nor a pack's. No store published such a head. */
-static int rest_on_whole_head(struct prefix *prefix, const struct head *whole)
+int heads_rest_on(struct prefix *prefix, const struct head *whole)
 {
     struct head newest = prefix->head;
     prefix->head = *whole;
@@ -169,7 +169,7 @@ int heads_go_back(struct prefix *prefix, uint64_t after, const struct lost_objec
                   prefix->options->read_only ? "showing" : "going on from",
                   (unsigned long long)whole->number, since);
     prefix_error(prefix, 0, "%s", prefix->shown_instead);
-    return rest_on_whole_head(prefix, whole);
+    return heads_rest_on(prefix, whole);
 }
 
 int heads_go_back_from_damaged(struct prefix *prefix, char **ret_text)

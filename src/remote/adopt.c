@@ -79,6 +79,47 @@ int adopt_begin_with(struct store *store, const struct head *head, char **ret_te
     return r;
 }
 
+/* The union has nothing of it yet. */
+static void empty_head(struct head *head)
+{
+    head->number = head->cut = 0;
+    head->run_count = 0;
+    memset(head->runs, 0, sizeof head->runs);
+    memset(head->chain, 0, sizeof head->chain);
+    head->files = head->logical_bytes = head->chunks = head->stored_bytes = 0;
+    head->packs = head->pack_bytes = 0;
+}
+
+/* Nothing was ever published. */
+static int begin_with_nothing(struct store *store)
+{
+    _cleanup_free_ char *head = xasprintf("%s/head", store->local.path);
+    TRY(adopt_mark(store));
+    TRY(forget_local(store));
+    if (unlink(head) < 0 && errno != ENOENT)
+        return -errno;
+    return adopt_unmark(store);
+}
+
+int remote_go_back(struct remote *remote, uint64_t number, char **ret_text)
+{
+    struct prefix *prefix = &remote->prefix;
+    struct lost_object lost;
+    _cleanup_free_ struct head *whole = xmalloc(sizeof *whole);
+    *whole = prefix->head;
+    if (whole->number == 0)
+        return begin_with_nothing(remote->store);
+    if (number == 0)
+        empty_head(whole);
+    else if (number != whole->number)
+        TRY(head_read(prefix, number, whole));
+    if (whole->run_count > 0)
+        TRY(runs_fetch_head(prefix, whole, &lost));
+    if (number != prefix->head.number)
+        TRY(heads_rest_on(prefix, whole));
+    return adopt_begin_with(remote->store, &prefix->head, ret_text);
+}
+
 /* The journal is of this history and goes up to the head's cut or beyond: the view is made from the
  * head, whose runs are here, then follows it. If the head gives up what the journal has behind its
  * cut, that is taken back; but not what stores had that went on from there. */

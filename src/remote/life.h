@@ -51,6 +51,10 @@ CAIRN_MUST_CHECK int adopt_decide(struct store *store, char **ret_text);
 CAIRN_MUST_CHECK int adopt_begin_with(struct store *store, const struct head *head,
                                       char **ret_text);
 
+/* The store goes back to its own head of that number (0: to nothing), and gives up what came later.
+ * It begins with that, whatever else was; packs on NVMe stay. */
+CAIRN_MUST_CHECK int remote_go_back(struct remote *remote, uint64_t number, char **ret_text);
+
 /* Why an older state is shown, or gone on from, than was published; NULL: it is the newest. Lent,
  * as long as the remote. */
 const char *remote_shown_instead(const struct remote *remote);

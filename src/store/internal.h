@@ -20,6 +20,12 @@ struct store_own {
 
 /* --- store.c ---------------------------------------------------------------------------------- */
 
+/* As store_open(), but that a store which is behind the union of all nodes is given, too. `serves`:
+ * processes use the mount already. */
+struct back;
+CAIRN_MUST_CHECK int store_open_once(const struct store_options *options, const struct back *back,
+                                     bool serves, struct store **ret, bool *ret_again,
+                                     char **ret_text);
 /* The durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see
  * struct store. */
 CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool whole_journal,

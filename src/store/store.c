@@ -17,6 +17,7 @@
 #include "remote/follow.h"
 #include "remote/life.h"
 #include "remote/state.h"
+#include "store/back.h"
 #include "store/job.h"
 
 /* --- superblock ------------------------------------------------------------------------------- */
@@ -203,28 +204,60 @@ static int check_is_no_node(const struct store *store, char **ret_text)
     return -EINVAL;
 }
 
-static int open_to_write(struct store *store, char **ret_text)
+/* A power loss: what the daemon before acknowledged may be lost with its stage. */
+static int look_for_stage(struct store *store)
+{
+    _cleanup_(session_done) struct session session;
+    TRY(session_read(store->local.path, store->local.sb.store, &session));
+    if (session.exists && !session.is_reader &&
+        !session_left_stage(store->local.path, store->local.sb.store))
+        node_note_lost(store->node);
+    return 0;
+}
+
+/* Does the union go on from where this store is? */
+static int meet_nodes(struct store *store, const struct back *back, bool serves, char **ret_text)
+{
+    bool is_attached = remote_prefix(store->remote)->is_attached;
+    TRY(look_for_stage(store));
+    if (is_attached)
+        TRY(node_meet_union(store->node, ret_text));
+    if (back->step != BACK_IS_ASIDE)
+        return 0;
+    if (is_attached)
+        return back_go(store, serves, ret_text);
+    *ret_text = xasprintf("%s cannot be reached, and this node goes back to an earlier state that "
+                          "lies there: a node was lost",
+                          store->local.options.remote.name);
+    return -EHOSTDOWN;
+}
+
+static int open_to_write(struct store *store, const struct back *back, bool serves, char **ret_text)
 {
     TRY(open_medium(store, true, ret_text));
     TRY(check_is_no_node(store, ret_text));
     TRY(allow_own_encodings(&store->local, ret_text));
     if (store->remote)
         TRY(remote_join(store->remote, ret_text));
+    TRY(store->node ? meet_nodes(store, back, serves, ret_text) : 0);
+    if (back->step == BACK_IS_ASIDE) /* the remote was asked, as at the start of a mount */
+        store->local.options.adopting = serves;
     TRY(adopt_decide(store, ret_text));
     TRY(store->node ? node_begin(store->node) : 0);
     TRY(recover(store, ret_text));
-    if (store->node)
+    if (store->node) {
         commit_join_nodes(&store->commit, NODE_ROUND_NS, NODE_CLOCK_ERROR_NS);
+        history_set_lease(store->commit.history, 0, 0); /* until the first look */
+    }
     return store->remote ? remote_hold(store->remote, ret_text) : 0;
 }
 
-int store_open(const struct store_options *options, struct store **ret, bool *ret_again,
-               char **ret_text)
+int store_open_once(const struct store_options *options, const struct back *back, bool serves,
+                    struct store **ret, bool *ret_again, char **ret_text)
 {
     struct store *store = store_new(options);
-    *ret_text = NULL;
     remote_watch_start(store->remote);
-    int r = open_to_write(store, ret_text);
+    int r = open_to_write(store, back, serves, ret_text);
     remote_watch_end(store->remote);
     *ret_again = store_must_open_again(store);
     if (*ret_again) {
@@ -407,6 +440,20 @@ uint64_t store_new_ino(struct store *store)
 bool store_owns_inode(struct store *store, uint64_t ino)
 {
     return !store->node || node_has_epoch(store->node, ID_EPOCH(ino));
+}
+
+bool store_is_behind(struct store *store, uint64_t *ret_generation)
+{
+    if (!store->node || !node_is_behind(store->node))
+        return false;
+    *ret_generation = node_next_generation(store->node);
+    return true;
+}
+
+void store_on_open(struct store *store, void (*fn)(void *arg, int64_t opens), void *arg)
+{
+    if (store->node)
+        node_on_open(store->node, fn, arg);
 }
 
 /* --- status ----------------------------------------------------------------------------------- */

@@ -21,8 +21,9 @@
 #include "remote/remote.h"
 
 /* Opens or makes the store and recovers. On failure *ret_text says in one line what is wrong and
- * what to do (caller frees). *ret_again: it failed because its view is damaged; the next call, with
- * another options->remote.tier, makes it anew. The caller holds STORE/lock. */
+ * what to do (caller frees). *ret_again: it is to be opened again, with another
+ * options->remote.tier: its view is damaged, and is made anew then; or a node goes back (back.h).
+ * The caller holds STORE/lock. */
 CAIRN_MUST_CHECK int store_open(const struct store_options *options, struct store **ret,
                                 bool *ret_again, char **ret_text);
 
@@ -59,6 +60,12 @@ struct node *store_node(struct store *store);
 uint64_t store_new_ino(struct store *store);
 /* Where several nodes write the remote: did this one make the inode? Any thread. */
 bool store_owns_inode(struct store *store, uint64_t ino);
+
+/* Where several nodes write the remote: did all others go back to an earlier state than this
+ * store's? Then nothing is acknowledged here until it is opened again (back.h). */
+bool store_is_behind(struct store *store, uint64_t *ret_generation);
+/* As node_on_open(), between store_open() and store_start(). */
+void store_on_open(struct store *store, void (*fn)(void *arg, int64_t opens), void *arg);
 
 /* Makes the copy of a store, which the caller has locked and which is not mounted, a store of its
  * own: it gets a new random id, and packs that it wrote under the old one stay its own. History and

@@ -38,6 +38,7 @@ struct take {
     pthread_t thread;
     bool is_started;
     _Atomic bool stops;
+    _Atomic bool is_open;    /* the store that follows is there, or there is no union yet */
     _Atomic bool has_looked; /* what the union had is shown */
     struct event event;
     struct {

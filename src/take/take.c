@@ -83,13 +83,23 @@ static void pause_for(struct take *take, int64_t ms)
         (void)event_wait(&take->event, &seen, clock_monotonic_ns() + ms * MS_NS);
 }
 
-bool take_await(struct take *take, int64_t until_ns)
+static bool await_that(struct take *take, const _Atomic bool *is, int64_t until_ns)
 {
     uint64_t seen = event_count(&take->event);
-    while (!atomic_load(&take->has_looked))
+    while (!atomic_load(is))
         if (!event_wait(&take->event, &seen, until_ns))
             return false;
     return true;
+}
+
+bool take_await(struct take *take, int64_t until_ns)
+{
+    return await_that(take, &take->has_looked, until_ns);
+}
+
+bool take_await_content(struct take *take, int64_t until_ns)
+{
+    return await_that(take, &take->is_open, until_ns);
 }
 
 /* --- the store that follows ------------------------------------------------------------------- */
@@ -112,6 +122,12 @@ static void note_looked(struct take *take)
     event_signal(&take->event);
 }
 
+static void note_open(struct take *take)
+{
+    atomic_store(&take->is_open, true);
+    event_signal(&take->event);
+}
+
 static bool open_others(struct take *take)
 {
     char *text = NULL;
@@ -121,6 +137,8 @@ static bool open_others(struct take *take)
     free(text);
     if (r == -ENOENT)
         note_looked(take);
+    if (r == -ENOENT)
+        note_open(take);
     if (r < 0) {
         fs_show_others(take->options.fs, NULL);
         return false;
@@ -135,6 +153,7 @@ static bool open_others(struct take *take)
     mutex_unlock(&take->locked.lock);
     change_subscribe(store_commit(take->others)->change, note_change, take);
     fs_show_others(take->options.fs, take->others);
+    note_open(take);
     return true;
 }
 

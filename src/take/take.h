@@ -33,6 +33,8 @@ CAIRN_MUST_CHECK int take_start(struct take *take);
 /* Waits until what the union has is shown, or until_ns (monotonic). False: the remote, which says
  * what it has, could not be read. */
 bool take_await(struct take *take, int64_t until_ns);
+/* The same, until content of other nodes' files can be read. */
+bool take_await_content(struct take *take, int64_t until_ns);
 /* Ends the thread; `fs` reads no other node's file any more. NULL is fine. */
 void take_free(struct take *take);
 

@@ -199,7 +199,7 @@ def test_options_that_exclude_each_other(node, option, says):
 
 def test_what_a_feed_names_outlives_the_grace(node):
     """Also of a stay that is over: the union shows it until the node is back."""
-    a, b = node(gc_grace="1s", lease="6s").mount(), node(gc_grace="1s", lease="6s").mount()
+    a, b = node(gc_grace="1s", lease="60s").mount(), node(gc_grace="1s", lease="60s").mount()
     save(a, "file")
     a.umount()
     b.kill9()  # from now on the union stands still

@@ -98,6 +98,7 @@ Test(writer_entry, round_trips)
     assert_u64(out.number, in.number);
     assert_u64(out.epoch, in.epoch);
     assert_u64(out.node, in.node);
+    assert_u64(out.lease_ms, in.lease_ms);
     assert_str(out.holder, in.holder);
 }
 
@@ -105,7 +106,7 @@ Test(writer_entry, fields_are_checked)
 {
     static const struct change changes[] = {
         {8, WRITER_ENTRY_VERSION + 1, 4, -EPROTONOSUPPORT, "a later version"},
-        {12, 1, 4, -EUCLEAN, "reserved"},
+        {12, 0, 4, 0, "a lease that is not known"},
         {48, 7, 8, 0, "the daemon that joined"},
         {48, 6, 8, -EUCLEAN, "an epoch above its number"},
         {48, 1 << 24, 8, -EUCLEAN, "numbers have 24 bits"},

@@ -241,8 +241,11 @@ struct named_snapshot sample_snapshot(uint32_t runs)
 
 struct writer_entry sample_writer_entry(void)
 {
-    struct writer_entry entry = {
-        .number = 9, .epoch = 7, .node = 3, .holder = "node7:/scratch/cairn pid 4711"};
+    struct writer_entry entry = {.number = 9,
+                                 .epoch = 7,
+                                 .node = 3,
+                                 .lease_ms = 60000,
+                                 .holder = "node7:/scratch/cairn pid 4711"};
     fill(entry.history, sizeof entry.history, 0xc0);
     fill(entry.store, sizeof entry.store, 0xa0);
     return entry;

@@ -321,7 +321,7 @@ CheckedTest(merger_faults, forged_feeds, check_heads)
                  {claim_another_node, "it is of another node"},
                  {hide_inodes, cannot_be},
                  {claim_last_epoch, cannot_be},
-                 {be_of_a_later_generation, cannot_be}};
+                 {be_of_a_later_generation, "it is of a generation that no head began"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         if (i > 0) {
             check_heads();

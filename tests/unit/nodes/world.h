@@ -23,6 +23,9 @@ struct world_node {
     uint8_t hash[32];             /* of its newest feed */
     uint64_t joined;              /* how often */
     bool is_there, has_left;
+    bool is_dead;                     /* what it did not tell is nowhere */
+    bool is_still;                    /* it went back, and does nothing more */
+    uint64_t generation;              /* in which it tells */
     void (*forge)(struct feed *feed); /* its next feed says something else */
 };
 
@@ -76,6 +79,11 @@ void world_tick(struct world *w);
 void world_tell(struct world *w, unsigned i, uint64_t round);
 /* Node i tells the rest, and that it leaves. */
 void world_leave(struct world *w, unsigned i);
+
+/* Node i is lost with its machine. */
+void world_die(struct world *w, unsigned i);
+/* Node i goes back to what the head has of it, and tells in the head's generation. */
+void world_set_aside(struct world *w, unsigned i, const struct head *head);
 
 /* A time at which the newest round has passed for sure. */
 int64_t world_now(const struct world *w);

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A node is behind the union of all, since another one was lost: its daemon ends for a successor,
+ * which sets aside what is beyond and goes back (store/back.h). What is open ends with it. */
+#include <signal.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "daemon/holder_link.h"
+#include "daemon/service_internal.h"
+#include "store/back.h"
+
+#define BUSY_REST_NS (2ll * 1000000000)
+
+/* Nothing is acknowledged any more: whoever changes something gets an error, and not to wait. */
+static void refuse_all(struct service *service)
+{
+    if (service->back.is_refused)
+        return;
+    service->back.is_refused = true;
+    front_refuse_older(service->front, INT64_MAX);
+    log_error("nodes: this mount has no successor that would go back with all other nodes: unmount "
+              "and mount again; until then changes fail");
+}
+
+void service_back_tick(struct service *service)
+{
+    uint64_t generation;
+    if (!store_is_behind(service->store, &generation) || atomic_load(&service->is_stopped) ||
+        atomic_load(&service->upgrade.state) != UPGRADE_NONE ||
+        clock_monotonic_ns() < service->back.again_at)
+        return;
+    if (!service_has_holder(service)) {
+        refuse_all(service);
+        return;
+    }
+    service->back.again_at = clock_monotonic_ns() + BUSY_REST_NS;
+    if (front_hold(service->front) < 0)
+        return;
+    if (back_ask(service->store_path, generation) == 0)
+        service_end_for_successor(service, HOLDER_BACK_SIGNAL);
+    front_release(service->front);
+    log_warn("%s/back cannot be written; retrying", service->store_path);
+}
+
+/* In a thread of the store, before anything is acknowledged; the front may not be there yet. */
+void service_on_open(void *arg, int64_t opens)
+{
+    struct service *service = arg;
+    struct front *front = atomic_load(&service->front);
+    atomic_store(&service->back.opens, opens);
+    if (front)
+        front_refuse_older(front, opens);
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The lease of a node, by looks at what others say of it; and its heartbeat. */
+#include <stdio.h>
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "commit/history.h"
+#include "nodes/node_internal.h"
+#include "nodes/stays.h"
+#include "prefix/heads.h"
+
+#define LOOKS 6u /* in the time of a lease */
+#define BEATS 4u
+#define RETRY_NS (SECOND_NS / 2)
+
+/* --- as the prefix's user --------------------------------------------------------------------- */
+
+static bool pause_for(void *arg, int64_t ms)
+{
+    struct looker *looker = &((struct node *)arg)->looker;
+    uint64_t seen = event_count(&looker->event);
+    int64_t until = clock_monotonic_ns() + ms * MS_NS;
+    while (!atomic_load(&looker->stops) && event_wait(&looker->event, &seen, until))
+        ;
+    return !atomic_load(&looker->stops);
+}
+
+static void note_trouble(void *arg, int error, const char *text)
+{
+    (void)arg;
+    (void)error;
+    log_debug("nodes: %s", text);
+}
+
+static void note_works(void *arg)
+{
+    (void)arg;
+}
+
+static bool may_send(void *arg, uint64_t bytes)
+{
+    (void)bytes;
+    return pause_for(arg, 0);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+void looker_init(struct node *node)
+{
+    const struct prefix_user user = {node, pause_for, note_trouble, note_works, may_send};
+    event_init(&node->looker.event);
+    prefix_init(&node->looker.prefix, node->local, node->commit->room, &node->options, &user);
+}
+
+void looker_stop(struct node *node)
+{
+    atomic_store(&node->looker.stops, true);
+    event_signal(&node->looker.event);
+}
+
+void looker_done(struct node *node)
+{
+    looker_stop(node);
+    if (node->looker.is_started)
+        (void)pthread_join(node->looker.thread, NULL);
+    prefix_done(&node->looker.prefix);
+    event_done(&node->looker.event);
+}
+
+void node_on_open(struct node *node, void (*fn)(void *arg, int64_t opens), void *arg)
+{
+    node->looker.on_open = fn;
+    node->looker.arg = arg;
+}
+
+bool node_is_behind(const struct node *node)
+{
+    return atomic_load(&node->looker.is_behind);
+}
+
+bool node_is_open(const struct node *node)
+{
+    return atomic_load(&node->looker.is_open) && !node_is_behind(node);
+}
+
+/* --- a look ----------------------------------------------------------------------------------- */
+
+/* A damaged one stops the merger, which a person has to mend, and
+ * no more. */
+int looker_read_newest(struct prefix *prefix)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    int r = heads_newest(prefix, prefix->head.number, head);
+    if (r == 0)
+        prefix->head = *head;
+    return r == -ENOENT || r == -EUCLEAN || r == -EBADMSG ? 0 : r;
+}
+
+int looker_find_end(struct prefix *prefix, uint64_t stay, bool *ret_ended)
+{
+    char object[OBJECT_NAME_LEN];
+    uint64_t len;
+    object_name("ended", stay, object);
+    int r = prefix->tier->ops->stat(prefix->tier, object, &len);
+    *ret_ended = r == 0;
+    return r == -ENOENT ? 0 : r;
+}
+
+static void fall_behind(struct node *node, const char *why)
+{
+    struct looker *looker = &node->looker;
+    atomic_store(&looker->may_tell, false);
+    atomic_store(&looker->next_generation, head_generation(&looker->prefix.head));
+    history_set_lease(node->commit->history, INT64_MAX, 0);
+    if (!atomic_exchange(&looker->is_behind, true))
+        log_warn("nodes: %s: all nodes go back to the newest state that all had told; what was "
+                 "done here since is set aside",
+                 why);
+}
+
+/* When it opens, by CLOCK_BOOTTIME; and whoever asked is told. */
+static int settle_opening(struct node *node, int64_t boottime)
+{
+    struct looker *looker = &node->looker;
+    struct tier *tier = node->options.tier;
+    int64_t now;
+    if (looker->opens || node->file.generation == 0)
+        return 0;
+    TRY(tier->ops->now(tier, &now));
+    looker->opens = max_u64(1, (uint64_t)(boottime + node->file.opens - now));
+    if (looker->on_open)
+        looker->on_open(looker->arg, looker->opens);
+    return 0;
+}
+
+/* `began`: before anything was asked. */
+static int look(struct node *node, int64_t began)
+{
+    struct looker *looker = &node->looker;
+    bool has_ended;
+    if (node->is_lost)
+        TRY(ended_put(&looker->prefix, node->file.stay, ENDED_LOST, node->local->epoch));
+    TRY(looker_read_newest(&looker->prefix));
+    TRY(looker_find_end(&looker->prefix, node->file.stay, &has_ended));
+    if (head_generation(&looker->prefix.head) > node->file.generation) {
+        fall_behind(node, "a node was lost");
+        return 0;
+    }
+    atomic_store(&looker->may_tell, !has_ended);
+    if (has_ended) { /* the head that says where to go back to is to come */
+        atomic_store(&looker->is_open, false);
+        history_set_lease(node->commit->history, INT64_MAX, 0);
+        return 0;
+    }
+    TRY(settle_opening(node, clock_boottime_ns()));
+    history_set_lease(node->commit->history, looker->opens, began + node->options.lease_ns);
+    atomic_store(&looker->is_open, clock_boottime_ns() >= looker->opens);
+    return 0;
+}
+
+/* The entry of the newest numbers is written again: its age says that the node lives. */
+static int beat(struct node *node, const struct writer_entry *entry)
+{
+    struct looker *looker = &node->looker;
+    uint8_t bytes[WRITER_ENTRY_LEN];
+    char object[OBJECT_NAME_LEN];
+    if (clock_monotonic_ns() < looker->heard_at)
+        return 0;
+    object_name("writers", entry->number, object);
+    writer_entry_encode(entry, bytes);
+    TRY(prefix_put_object(&looker->prefix, object, bytes, sizeof bytes, false));
+    looker->heard_at = clock_monotonic_ns() + node->options.lease_ns / BEATS;
+    return 0;
+}
+
+static void note_result(struct node *node, int r)
+{
+    struct looker *looker = &node->looker;
+    char why[sizeof looker->why] = "";
+    if (r < 0 && r != -ECANCELED)
+        (void)snprintf(why, sizeof why, "%s", *cause_text() ? cause_text() : strerror(-r));
+    if (strcmp(why, looker->why) != 0 && *why)
+        log_warn("nodes: this node cannot look at %s (%s): changes wait after %.0f s of that",
+                 looker->prefix.name, why, (double)node->options.lease_ns / 1e9);
+    memcpy(looker->why, why, sizeof why);
+}
+
+static void *run_looks(void *arg)
+{
+    struct node *node = arg;
+    int64_t interval = node->options.lease_ns / LOOKS, pause;
+    do {
+        cause_clear();
+        int r = beat(node, &node->looker.entry);
+        if (r == 0)
+            r = look(node, clock_boottime_ns());
+        note_result(node, r);
+        bool waits = !atomic_load(&node->looker.is_open);
+        pause = r < 0 || waits ? min_u64(RETRY_NS, (uint64_t)interval) : (uint64_t)interval;
+    } while (pause_for(node, pause / MS_NS + 1));
+    return NULL;
+}
+
+int looker_start(struct node *node, const struct writer_entry *entry)
+{
+    node->looker.entry = *entry;
+    int r = thread_start(&node->looker.thread, "cairn-node", run_looks, node);
+    node->looker.is_started = r == 0;
+    return r;
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A store is opened; that of a node which is behind the union of all goes back (back.c). */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "nodes/node.h"
+#include "store/back.h"
+#include "store/internal.h"
+
+#define REFUSED_MAX_NS (30 * SECOND_NS)
+#define POLL_NS (100 * MS_NS)
+
+/* --- all comes to NVMe ------------------------------------------------------------------------ */
+
+static void ignore_room(void *arg)
+{
+    (void)arg;
+}
+
+static int seal_all(struct store *store)
+{
+    int r;
+    history_end_lease(store->commit.history);
+    while ((r = history_seal_all(store->commit.history)) == -EAGAIN)
+        (void)nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+    return r;
+}
+
+/* Errors of the disk are retried as long as there is hope. */
+static int drain(struct store *store)
+{
+    struct horizon *horizon = store->commit.horizon;
+    int64_t refused_since = 0;
+    TRY(store_start(store, ignore_room, NULL));
+    TRY(seal_all(store));
+    uint64_t newest = history_newest(store->commit.history);
+    uint64_t seen = event_count(horizon_progress(horizon));
+    while (horizon_reached(horizon) < newest) {
+        int64_t now = clock_monotonic_ns();
+        horizon_urge(horizon, now + SECOND_NS);
+        (void)event_wait(horizon_progress(horizon), &seen, now + POLL_NS);
+        if (!room_refuses(store->commit.room))
+            refused_since = 0;
+        else if (!refused_since)
+            refused_since = now;
+        else if (now - refused_since > REFUSED_MAX_NS)
+            return -ENOSPC;
+    }
+    return 0;
+}
+
+/* Closes the store in any case. */
+static int set_all_aside(struct store *store, uint64_t generation, char **ret_text)
+{
+    _cleanup_free_ char *path = xstrdup(store->local.path);
+    int r = back_ask(path, generation);
+    if (r == 0)
+        r = node_note_used(store->node);
+    if (r == 0)
+        r = drain(store);
+    store_close(store);
+    if (r == 0)
+        r = back_link_aside(path, generation);
+    if (r < 0)
+        *ret_text = xasprintf("%s: all nodes go back to an earlier state, since one was lost, and "
+                              "what this one did since cannot be set aside: %s",
+                              path, strerror(-r));
+    return r;
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+int store_open(const struct store_options *options, struct store **ret, bool *ret_again,
+               char **ret_text)
+{
+    struct back back = {0};
+    struct store *store = NULL;
+    *ret_text = NULL;
+    *ret_again = false;
+    int r = back_look(options->path, &back);
+    if (r < 0) {
+        *ret_text = xasprintf("%s/back cannot be read: %s", options->path, strerror(-r));
+        return r;
+    }
+    /* What a mount that goes on has open ends with the state that it is of. */
+    struct store_options once = *options;
+    once.adopting = options->adopting && back.step == BACK_NOT;
+    TRY(store_open_once(&once, &back, options->adopting, &store, ret_again, ret_text));
+    bool is_behind = store->node && (back.step == BACK_ASKED || node_is_behind(store->node));
+    if (!is_behind) {
+        *ret = store;
+        return 0;
+    }
+    r = set_all_aside(store, max_u64(back.generation, node_next_generation(store->node)), ret_text);
+    *ret_again = r == 0;
+    return r < 0 ? r : -EAGAIN;
+}
