@@ -27,7 +27,9 @@ struct bringing {
     bool is_over;
     int result;
     char *cause;
-    uint64_t copy; /* the new file, 0: there is none; the thread's */
+    /* The thread's. */
+    uint64_t copy;       /* the new file; 0: there is none */
+    int64_t waits_since; /* for room, monotonic ns; 0: it does not */
 };
 
 struct brings {
@@ -211,17 +213,18 @@ static bool is_given_up(struct bringing *b)
     return b->askers == 0 || brings->stops;
 }
 
-/* What found no room is repeated, as a parked request is. */
+/* What found no room is repeated, as a parked request is; the room must know since when, to say at
+ * last that there will be none. */
 static bool must_repeat(struct bringing *b, int *r)
 {
     struct event *progress = horizon_progress(b->fs->commit->horizon);
     uint64_t seen = event_count(progress);
+    if (*r == -EAGAIN && is_given_up(b))
+        *r = -ECANCELED;
+    b->waits_since = *r != -EAGAIN ? 0 : b->waits_since ? b->waits_since : clock_monotonic_ns();
+    room_waits_since(b->waits_since);
     if (*r != -EAGAIN)
         return false;
-    if (is_given_up(b)) {
-        *r = -ECANCELED;
-        return false;
-    }
     (void)event_wait(progress, &seen, clock_monotonic_ns() + AGAIN_MS * MS_NS);
     return true;
 }

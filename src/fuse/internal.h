@@ -29,6 +29,7 @@ struct parked {
     pid_t pid;
     int64_t since;
     struct bringing *bringing; /* the copy that it waits for (fs/taken.h); NULL */
+    bool is_interrupted;       /* its caller got a signal */
 };
 TAILQ_HEAD(parked_list, parked);
 
@@ -99,6 +100,8 @@ struct resumer_wake {
     bool wanted;
 };
 
+#define INTERRUPTED_MAX 64u
+
 /* Requests that are not answered yet, and no thread works on. Guarded by its lock. */
 struct front_waiting {
     struct cairn_mutex lock;
@@ -107,6 +110,10 @@ struct front_waiting {
     struct parked_list changes;
     struct syncing_list syncing;
     unsigned synced; /* that are out of the list, and being answered */
+    /* Numbers of requests that were interrupted while they were in no list: libfuse forgets it when
+     * they are parked. The oldest is overwritten. */
+    uint64_t interrupted[INTERRUPTED_MAX];
+    unsigned interrupted_next;
     uint64_t wait_count, wait_ns;
 };
 
@@ -161,6 +168,7 @@ struct current {
     bool parallel_writes; /* of the file that the answer opens: init.c */
     /* the copy that it waits for; of a parked request, when it is parked again */
     struct bringing *bringing;
+    bool is_interrupted; /* while it was parked */
 };
 extern _Thread_local struct current current;
 

@@ -61,6 +61,7 @@ static void process(struct front *front, uint32_t slab, struct fuse_buf *buf,
 {
     current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = parked};
     current.bringing = parked ? parked->bringing : NULL;
+    current.is_interrupted = parked && parked->is_interrupted;
     cause_clear();
     room_waits_since(parked ? parked->since : 0);
     adopt_enter(front, parked);
@@ -69,9 +70,46 @@ static void process(struct front *front, uint32_t slab, struct fuse_buf *buf,
     stage_request_leave();
 }
 
+/* It comes into a list. */
+static void note_interrupted_locked(struct front *front, struct parked *parked)
+{
+    check_held(&front->locked.lock);
+    for (unsigned i = 0; i < INTERRUPTED_MAX; i++)
+        if (front->locked.interrupted[i] == (parked->unique & ~WIRE_RESENT))
+            parked->is_interrupted = true;
+}
+
+static bool interrupt_listed_locked(struct front *front, struct parked_list *list, uint64_t unique)
+{
+    check_held(&front->locked.lock);
+    struct parked *parked;
+    TAILQ_FOREACH(parked, list, link)
+    if ((parked->unique & ~WIRE_RESENT) == unique) {
+        parked->is_interrupted = true;
+        return true;
+    }
+    return false;
+}
+
+/* The kernel says it once, when the caller gets its first signal. */
+static void note_interrupt(struct front *front, const struct fuse_buf *buf)
+{
+    uint64_t unique;
+    if (buf->size < WIRE_IN_HEADER_LEN + sizeof unique)
+        return;
+    memcpy(&unique, (const uint8_t *)buf->mem + WIRE_IN_HEADER_LEN, sizeof unique);
+    unique &= ~WIRE_RESENT;
+    LOCK_SCOPE(&front->locked.lock);
+    if (interrupt_listed_locked(front, &front->locked.changes, unique) ||
+        interrupt_listed_locked(front, &front->locked.content, unique))
+        return;
+    front->locked.interrupted[front->locked.interrupted_next++ % INTERRUPTED_MAX] = unique;
+}
+
 static void enqueue(struct front *front, struct parked *parked)
 {
     mutex_lock(&front->locked.lock);
+    note_interrupted_locked(front, parked);
     TAILQ_INSERT_TAIL(parked->is_content ? &front->locked.content : &front->locked.changes, parked,
                       link);
     unsigned count = atomic_fetch_add(&front->parked_count, 1) + 1;
@@ -93,8 +131,11 @@ static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
 {
     const struct wire_in_header *header = buf->mem;
     front_see_request(front, buf->mem, buf->size);
-    if (header->opcode == WIRE_INTERRUPT)
-        front_wake(front); /* it looks which callers have a fatal signal; others go on waiting */
+    if (header->opcode == WIRE_INTERRUPT) {
+        note_interrupt(front, buf);
+        front_wake(front); /* it looks which callers have a fatal signal, and who waits for a copy;
+                              others go on waiting */
+    }
     atomic_fetch_add_explicit(&front->requests, 1, memory_order_relaxed);
     process(front, *slab, buf, NULL);
     if (current.park)
@@ -324,6 +365,8 @@ static void resume_changes(struct front *front)
         if (!repeat(front, parked))
             TAILQ_INSERT_TAIL(&waiting, parked, link);
     LOCK_SCOPE(&front->locked.lock);
+    TAILQ_FOREACH(parked, &waiting, link)
+    note_interrupted_locked(front, parked);
     TAILQ_CONCAT(&waiting, &front->locked.changes, link);
     TAILQ_CONCAT(&front->locked.changes, &waiting, link);
 }

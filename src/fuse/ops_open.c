@@ -59,7 +59,7 @@ static int await_copy(fuse_req_t req, uint64_t ino)
     int r = current.bringing ? 0 : fs_bring(front_of(req)->fs, ino, &current.bringing);
     if (r == 0)
         r = fs_bring_result(current.bringing);
-    if (r == -EAGAIN && fuse_req_interrupted(req))
+    if (r == -EAGAIN && (current.is_interrupted || fuse_req_interrupted(req)))
         r = -EINTR;
     if (r != -EAGAIN && current.bringing) {
         fs_bring_leave(current.bringing);

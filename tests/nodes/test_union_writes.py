@@ -63,10 +63,11 @@ import os, sys, threading
 def append(path):
     with open(path, "ab") as file:
         file.write(b"end")
-threads = [threading.Thread(target=append, args=[path]) for path in sys.argv[1:]]
+threads = [threading.Thread(target=append, args=[path]) for path in sys.argv[2:]]
 for thread in threads:
     thread.start()
 print("begun", flush=True)
+append(sys.argv[1])  # a signal comes to this thread
 for thread in threads:
     thread.join()
 """
