@@ -169,7 +169,8 @@ def spoiling(name):
     return lambda others: spoil(f"{others}/{name}", f"{others}/{name}/**")
 
 
-DAMAGE = {"lost": lose, "empty": lose_content, "a file": put_a_file, **{name: spoiling(name) for name in ("superblock", "packs", "journal", "view")}}
+DAMAGE = {"lost": lose, "empty": lose_content, "a file": put_a_file,
+          **{name: spoiling(name) for name in ("superblock", "packs", "journal", "view")}}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
