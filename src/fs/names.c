@@ -329,9 +329,24 @@ static int rename_find(struct renaming *rn)
     return r < 0 ? r : hold_inode(&rn->held, entry.ino, &rn->target);
 }
 
+/* Would a directory come to lie in itself? The kernel sees to that by the names that it knows, and
+ * other nodes may have moved one of them meanwhile (taken.h). */
+static bool rename_makes_loop(const struct renaming *rn)
+{
+    struct ns *ns = rn->fs->ns;
+    bool exchanges = rn->names->flags & RENAME_EXCHANGE;
+    if (rn->from.ino == rn->to.ino)
+        return false;
+    return (S_ISDIR(rn->source.attrs.mode) && ns_may_be_below(ns, rn->to.ino, rn->source.ino)) ||
+           (exchanges && rn->has_target && S_ISDIR(rn->target.attrs.mode) &&
+            ns_may_be_below(ns, rn->from.ino, rn->target.ino));
+}
+
 static int rename_check(const struct renaming *rn)
 {
     bool source_is_dir = S_ISDIR(rn->source.attrs.mode);
+    if (rename_makes_loop(rn))
+        return -EINVAL;
     if (rn->names->flags & RENAME_EXCHANGE)
         return rn->has_target ? 0 : -ENOENT;
     if (rn->to.nlink == 0)

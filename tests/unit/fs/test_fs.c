@@ -52,6 +52,26 @@ Test(fs, rules_of_rename)
     expect_u64(ino_of("a"), d);
 }
 
+/* The kernel does not ask for it by the names that it knows; by those that there are it may. */
+Test(fs, no_directory_moves_into_itself)
+{
+    uint64_t outer = make_dir("outer");
+    (void)make_dir("aside");
+    const struct fs_new_inode in = {outer, "inner", 0755, 0, &root};
+    struct fs_renamed renamed;
+    struct stat inner;
+    assert_i64(fs_mkdir(fs, &in, &inner), 0);
+    const struct fs_rename below = {ROOT_INO, "outer", inner.st_ino, "loop", 0},
+                           within = {ROOT_INO, "outer", outer, "loop", 0},
+                           exchanges = {ROOT_INO, "outer", outer, "inner", RENAME_EXCHANGE},
+                           out = {outer, "inner", ROOT_INO, "inner", 0};
+    expect_i64(fs_rename(fs, &below, &root, &renamed), -EINVAL);
+    expect_i64(fs_rename(fs, &within, &root, &renamed), -EINVAL);
+    expect_i64(fs_rename(fs, &exchanges, &root, &renamed), -EINVAL);
+    expect_i64(fs_rename(fs, &out, &root, &renamed), 0);
+    expect_u64(ino_of("outer"), outer);
+}
+
 Test(fs, what_lost_or_changed_its_name_is_said)
 {
     uint64_t a = make_file("a", "a"), b = make_file("b", "b"), d = make_dir("d"), removed = 0;
