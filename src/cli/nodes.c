@@ -28,33 +28,59 @@ struct nodes_request {
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-/* The daemon asks the remote, and does not wait for it. */
-static int look(const struct call *call, cJSON **ret)
+/* Asks until the look that the first answer names has ended. 1: the daemon was replaced meanwhile.
+ */
+static int await_look(const struct call *call, cJSON *ask, cJSON **ret)
 {
-    cJSON *ask = cJSON_CreateObject(), *reply = NULL;
     int64_t until = clock_monotonic_ns() + LOOK_MS_MAX * MS_NS;
-    (void)cJSON_AddBoolToObject(ask, "look", true);
+    uint64_t wanted = 0;
     for (;;) {
+        cJSON *reply = NULL;
         if (ask_daemon(call->command->name, call->target.store, "nodes", ask, &reply) < 0)
-            return CLI_FAILED;
+            return -CLI_FAILED;
         ask = NULL;
-        if (!json_true(reply, "running"))
-            break;
-        cJSON_Delete(reply);
-        if (clock_monotonic_ns() > until)
-            return complain(call->command->name, "the remote of %s does not answer",
-                            call->target.mountpoint);
+        uint64_t number = json_count(reply, "number");
+        bool runs = json_true(reply, "running");
+        wanted = wanted ? wanted : number;
+        if (!runs && number == wanted)
+            *ret = reply;
+        else
+            cJSON_Delete(reply);
+        if (!runs)
+            return number != wanted;
+        if (clock_monotonic_ns() > until) {
+            complain(call->command->name, "the remote of %s does not answer",
+                     call->target.mountpoint);
+            return -CLI_FAILED;
+        }
         if (!interrupt_sleep_ms(LOOK_MS))
-            return CLI_INTERRUPTED;
+            return -CLI_INTERRUPTED;
     }
-    const char *failed = json_text(reply, "failed");
-    int code =
-        failed ? complain(call->command->name, "the remote cannot be read: %s", failed) : CLI_OK;
+}
+
+/* The daemon asks the remote, and does not wait for it. `end`: before it looks, it ends this epoch;
+ * 0: none. */
+static int look(const struct call *call, uint64_t end, cJSON **ret)
+{
+    int r = 1;
+    while (r == 1) {
+        cJSON *ask = cJSON_CreateObject();
+        (void)cJSON_AddBoolToObject(ask, "look", true);
+        if (end)
+            control_add_u64(ask, "end", end);
+        r = await_look(call, ask, ret);
+        if (r == 1 && end)
+            return complain(call->command->name,
+                            "the daemon was replaced meanwhile: 'cairn nodes' "
+                            "says whether epoch %" PRIu64 " is ended",
+                            end);
+    }
+    const char *failed = r < 0 ? NULL : json_text(*ret, "failed");
+    if (failed && end)
+        return complain(call->command->name, "%s", failed);
     if (failed)
-        cJSON_Delete(reply);
-    else
-        *ret = reply;
-    return code;
+        return complain(call->command->name, "the remote cannot be read: %s", failed);
+    return -r;
 }
 
 static bool is_in_state(const cJSON *stay, const char *state)
@@ -179,7 +205,7 @@ static int list_nodes(struct call *call)
 {
     const struct nodes_request *request = call->request;
     _cleanup_json_ cJSON *reply = NULL;
-    int code = look(call, &reply);
+    int code = look(call, 0, &reply);
     if (code != CLI_OK)
         return code;
     cJSON_DeleteItemFromObject(reply, "running");
@@ -295,6 +321,32 @@ static int list_aside(struct call *call)
     return r < 0 ? complain(call->command->name, "%s: %s", directory, strerror(-r)) : CLI_OK;
 }
 
+/* --- ending ----------------------------------------------------------------------------------- */
+
+/* Also of one that is heard: who calls knows better. */
+static int end_epoch(struct call *call, const char *text)
+{
+    _cleanup_json_ cJSON *before = NULL, *after = NULL;
+    char *end = NULL;
+    errno = 0;
+    uint64_t epoch = strtoull(text, &end, 10);
+    if (*end || *text < '0' || *text > '9' || errno || epoch == 0)
+        return complain_usage(call->command, "%s is not an EPOCH; 'cairn nodes' lists them", text);
+    int code = look(call, 0, &before);
+    const cJSON *stay = find_stay(before, epoch);
+    if (code == CLI_OK && stay && (is_in_state(stay, "left") || is_in_state(stay, "ended")))
+        return complain(call->command->name, "epoch %" PRIu64 " has %s already", epoch,
+                        json_text(stay, "state"));
+    if (code == CLI_OK)
+        code = look(call, epoch, &after);
+    if (code == CLI_OK)
+        text_print(stdout,
+                   "epoch %" PRIu64 " (%s) is ended: all nodes go back to the newest state that "
+                   "every one of them told",
+                   epoch, json_text_or(stay, "holder", "unknown"));
+    return code;
+}
+
 /* --- processes -------------------------------------------------------------------------------- */
 
 /* Without PID it is the group of this command: that of the script which calls it. */
@@ -319,7 +371,7 @@ static int rejoin(struct call *call, const char *text)
 static int look_if_settled(const struct call *call, char **waits_for, bool *ret_settled)
 {
     _cleanup_json_ cJSON *reply = NULL;
-    int code = look(call, &reply);
+    int code = look(call, 0, &reply);
     if (code != CLI_OK)
         return code;
     *ret_settled = json_true(reply, "settled");
@@ -362,9 +414,10 @@ static const struct kind {
     unsigned least, most;
 } kinds[] = {{"list", "MOUNTPOINT", 1, 1},
              {"aside", "MOUNTPOINT or STORE", 1, 1},
+             {"end", "MOUNTPOINT and EPOCH", 2, 2},
              {"settle", "MOUNTPOINT", 1, 1},
              {"rejoin", "MOUNTPOINT and PID", 1, 2}};
-enum { KIND_LIST, KIND_ASIDE, KIND_SETTLE, KIND_REJOIN };
+enum { KIND_LIST, KIND_ASIDE, KIND_END, KIND_SETTLE, KIND_REJOIN };
 
 static int execute_kind(struct call *call, unsigned kind, char **operands)
 {
@@ -375,6 +428,8 @@ static int execute_kind(struct call *call, unsigned kind, char **operands)
     switch (kind) {
     case KIND_ASIDE:
         return list_aside(call);
+    case KIND_END:
+        return end_epoch(call, operands[1]);
     case KIND_SETTLE:
         return settle(call);
     case KIND_REJOIN:
@@ -415,18 +470,21 @@ const struct command nodes_command = {
     .description =
         "list MOUNTPOINT, or MOUNTPOINT alone: who writes the remote of a mount with -o nodes, and "
         "whom the others wait for.\naside MOUNTPOINT|STORE: states that were set aside when all "
-        "nodes went back to an earlier one.\nsettle MOUNTPOINT: waits until no node is silent and "
+        "nodes went back to an earlier one.\nend MOUNTPOINT EPOCH: the others go on without that "
+        "node, "
+        "from the newest state that every one told.\nsettle MOUNTPOINT: waits until no node is "
+        "silent and "
         "this "
         "one is open, then does as rejoin.\nrejoin MOUNTPOINT [PID]: from now on the process "
         "group of PID, or of who calls, may change files again.",
     .flags = flags,
     REQUEST(struct nodes_request, .timeout_ns = -1),
-    .operands = (const struct operand[]){{.name = "list|aside|settle|rejoin",
+    .operands = (const struct operand[]){{.name = "list|aside|end|settle|rejoin",
                                           .offers = OFFER_WORDS | OFFER_MOUNTPOINTS},
                                          {.name = "MOUNTPOINT",
                                           .offers = OFFER_MOUNTPOINTS | OFFER_DIRECTORIES,
                                           .is_optional = true},
-                                         {.name = "PID", .is_optional = true},
+                                         {.name = "EPOCH|PID", .is_optional = true},
                                          {0}},
     .exits = EXITS_TIMED("done", "failed"),
     .execute = execute_nodes,

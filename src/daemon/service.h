@@ -95,10 +95,10 @@ void service_free(struct service *service);
  *   {"verb":"kept"}
  *      -> {"heads":[{"head":N,"bytes":B}]}: that stay for longer than the grace, and the bytes of
  *         packs that no other head needs, when gc last looked
- *   {"verb":"nodes","look":true|false}
+ *   {"verb":"nodes","look":true|false,"end":EPOCH}
  *      -> of the last look at all nodes that write the remote "number", "running", "failed",
  *         "lease_s", "settled", "waits_for", "union", "nodes": see struct roll. With "look" another
- * one begins
+ *         one begins; with "end", too, and before it that epoch is ended
  *   {"verb":"rejoin","pid":N}
  *      -> {}: the process group of that process counts as begun now; without "pid" that of the
  *         process that asks

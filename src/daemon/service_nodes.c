@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
+#include "nodes/node.h"
 #include "nodes/roll.h"
 
 static cJSON *refuse_single(void)
@@ -88,12 +89,16 @@ cJSON *handle_nodes(struct service *service, const cJSON *request)
 {
     struct node *node = store_node(service->store);
     struct roll roll = {0};
+    struct roll_before before = {0};
     uint64_t number;
     if (!node)
         return refuse_single();
-    int r = json_true(request, "look") ? node_roll_start(node, &number) : 0;
+    if (control_get_u64(request, "end", &before.epoch))
+        before.fn = node_end_epoch;
+    int r = before.fn || json_true(request, "look") ? node_roll_start(node, &before, &number) : 0;
     if (r < 0)
-        return control_error(-r, strerror(-r));
+        return control_error(-r, r == -EBUSY ? "another command looks at the nodes; try again"
+                                             : strerror(-r));
     node_roll(node, &roll);
     cJSON *reply = describe_roll(service, &roll);
     roll_done(&roll);

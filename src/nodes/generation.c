@@ -158,7 +158,7 @@ static int check_may_end(struct prefix *prefix, uint64_t epoch, char **ret_text)
 
 int node_end_epoch(struct node *node, uint64_t epoch, char **ret_text)
 {
-    struct prefix prefix;
+    struct prefix prefix = {0};
     const struct prefix_user user = node->looker.prefix.user;
     prefix_init(&prefix, node->local, node->commit->room, &node->options, &user);
     int r = check_may_end(&prefix, epoch, ret_text);

@@ -95,7 +95,7 @@ void node_let_leave(struct node *node)
 
 uint64_t node_memory(const struct node *node)
 {
-    return node ? UNION_CACHE_BYTES + TOLD_MAX + 2 * FEED_LEN_MAX : 0;
+    return node ? UNION_CACHE_BYTES + TOLD_MAX + 3 * FEED_LEN_MAX : 0;
 }
 
 static void describe_entry(const struct node *node, uint64_t number, struct writer_entry *ret)

@@ -68,9 +68,10 @@ struct looker {
 
 /* roll.c */
 struct roll_call {
-    struct cairn_mutex lock; /* a leaf; guards: */
-    pthread_t thread;        /* of the last look */
-    bool is_started;         /* it is to be joined */
+    struct cairn_mutex lock;   /* a leaf; guards: */
+    pthread_t thread;          /* of the last look */
+    bool is_started;           /* it is to be joined */
+    struct roll_before before; /* of that look */
     struct roll last;
 };
 

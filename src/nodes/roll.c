@@ -166,6 +166,10 @@ static void describe(const struct look *look, struct roll *ret)
         ret->stays[ret->stay_count++] = describe_stay(look, &look->stays.list.at[i], now);
     ret->held_back_by = find_held_back_by(ret);
     find_waits_for(ret);
+    /* It sees a moment later than this look that it is behind. */
+    if (atomic_load(&look->node->looker.is_behind) || ret->generation > look->node->file.generation)
+        cause_format(ret->waits_for, sizeof ret->waits_for,
+                     "this node, which goes back to an earlier state");
 }
 
 /* A prefix is of one thread: this look has its own. */
@@ -177,6 +181,7 @@ static int make_look(struct node *node, struct roll *ret)
     look->busy = (struct busy){no_lease, NULL};
     prefix_init(&look->prefix, node->local, node->commit->room, &node->options, &user);
     stays_init(&look->stays, &look->prefix, &look->busy, node->options.lease_ns);
+    look->stays.bytes_max = 0; /* what a feed tells is of no interest */
     int r = look_at_prefix(look);
     if (r == 0)
         describe(look, ret);
@@ -193,11 +198,18 @@ static void *run_look(void *arg)
 {
     struct node *node = arg;
     struct roll roll = {0};
+    _cleanup_free_ char *text = NULL;
     cause_clear();
-    roll.error = make_look(node, &roll);
+    const struct roll_before *before = &node->roll.before; /* stays until the look has ended */
+    if (before->fn)
+        roll.error = before->fn(node, before->epoch, &text);
+    if (roll.error == 0)
+        roll.error = make_look(node, &roll);
     if (roll.error < 0)
         (void)snprintf(roll.error_text, sizeof roll.error_text, "%s",
-                       *cause_text() ? cause_text() : strerror(-roll.error));
+                       text            ? text
+                       : *cause_text() ? cause_text()
+                                       : strerror(-roll.error));
     LOCK_SCOPE(&node->roll.lock);
     roll.number = node->roll.last.number;
     roll_done(&node->roll.last);
@@ -205,13 +217,16 @@ static void *run_look(void *arg)
     return NULL;
 }
 
-int node_roll_start(struct node *node, uint64_t *ret_number)
+int node_roll_start(struct node *node, const struct roll_before *before, uint64_t *ret_number)
 {
     LOCK_SCOPE(&node->roll.lock);
     struct roll *last = &node->roll.last;
+    if (last->is_running && before->fn)
+        return -EBUSY;
     if (!last->is_running) {
         if (node->roll.is_started)
             (void)pthread_join(node->roll.thread, NULL); /* it has nothing more to do */
+        node->roll.before = *before;
         int r = thread_start(&node->roll.thread, "cairn-roll", run_look, node);
         node->roll.is_started = r == 0;
         if (r < 0)

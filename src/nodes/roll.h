@@ -44,8 +44,15 @@ struct roll {
     struct roll_stay *stays; /* by epoch */
 };
 
-/* Begins a look, if none is under way. Any thread. *ret_number: which one will answer. */
-CAIRN_MUST_CHECK int node_roll_start(struct node *node, uint64_t *ret_number);
+/* What may come before a look, in its thread: node_end_epoch(). */
+struct roll_before {
+    int (*fn)(struct node *node, uint64_t epoch, char **ret_text); /* NULL: nothing */
+    uint64_t epoch;
+};
+/* Begins a look, if none is under way. Any thread. *ret_number: which one will answer. -EBUSY: a
+ * look is under way, and something is to come before. */
+CAIRN_MUST_CHECK int node_roll_start(struct node *node, const struct roll_before *before,
+                                     uint64_t *ret_number);
 /* The last one. Any thread; roll_done() frees what it has. */
 void node_roll(struct node *node, struct roll *ret);
 void roll_done(struct roll *roll);
