@@ -10,35 +10,38 @@
 #include "store/back.h"
 
 #define BUSY_REST_NS (2ll * 1000000000)
+#define TRIES_MAX 3u
 
-/* Nothing is acknowledged any more: whoever changes something gets an error, and not to wait. */
+/* Nothing is acknowledged any more: whoever changes something, or waits to, gets an error. */
 static void refuse_all(struct service *service)
 {
     if (service->back.is_refused)
         return;
     service->back.is_refused = true;
     front_refuse_older(service->front, INT64_MAX);
-    log_error("nodes: this mount has no successor that would go back with all other nodes: unmount "
-              "and mount again; until then changes fail");
+    if (!service_has_holder(service))
+        log_error("nodes: this mount has no successor that would go back with all other nodes: "
+                  "unmount and mount again; until then changes fail");
 }
 
 void service_back_tick(struct service *service)
 {
     uint64_t generation;
     if (!store_is_behind(service->store, &generation) || atomic_load(&service->is_stopped) ||
-        atomic_load(&service->upgrade.state) != UPGRADE_NONE ||
-        clock_monotonic_ns() < service->back.again_at)
+        atomic_load(&service->upgrade.state) != UPGRADE_NONE)
         return;
-    if (!service_has_holder(service)) {
-        refuse_all(service);
+    refuse_all(service);
+    if (!service_has_holder(service) || clock_monotonic_ns() < service->back.again_at)
         return;
-    }
     service->back.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-    if (front_hold(service->front) < 0)
+    /* A kernel that cannot resend calls lets those fail that are under way, in the end. */
+    bool is_held = front_hold(service->front) == 0;
+    if (!is_held && ++service->back.tries < TRIES_MAX)
         return;
     if (back_ask(service->store_path, generation) == 0)
         service_end_for_successor(service, HOLDER_BACK_SIGNAL);
-    front_release(service->front);
+    if (is_held)
+        front_release(service->front);
     log_warn("%s/back cannot be written; retrying", service->store_path);
 }
 

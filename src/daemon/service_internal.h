@@ -80,6 +80,7 @@ struct service {
     struct {
         _Atomic int64_t opens; /* node_on_open(); 0: any time */
         int64_t again_at;      /* monotonic ns, of the thread of service_serve() */
+        unsigned tries;
         bool is_refused;
     } back;
     _Atomic enum service_life life; /* which state the metrics server may read */

@@ -332,8 +332,7 @@ static void note_cause(const struct older *older, const char *since)
     int64_t opens = atomic_load(&older->opens);
     text_time(clock_realtime_ns() - clock_boottime_ns() + opens, when);
     if (opens == INT64_MAX)
-        cause_note(
-            "all nodes went back to an earlier state, and this mount has to be mounted again");
+        cause_note("all nodes go back to an earlier state, and this one is about to");
     else
         cause_note("all nodes went back to an earlier state at %s, and %s", when, since);
 }

@@ -18,35 +18,36 @@ static void ignore_room(void *arg)
     (void)arg;
 }
 
-static int seal_all(struct store *store)
+/* Errors of the disk are retried as long as there is hope. False: nothing could be written to it
+ * for long. */
+static bool await_progress(struct store *store, uint64_t *seen, int64_t *refused_since)
 {
-    int r;
-    history_end_lease(store->commit.history);
-    while ((r = history_seal_all(store->commit.history)) == -EAGAIN)
-        (void)nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-    return r;
+    struct event *progress = horizon_progress(store->commit.horizon);
+    int64_t now = clock_monotonic_ns();
+    horizon_urge(store->commit.horizon, now + SECOND_NS);
+    (void)event_wait(progress, seen, now + POLL_NS);
+    if (!room_refuses(store->commit.room))
+        *refused_since = 0;
+    else if (!*refused_since)
+        *refused_since = now;
+    return !*refused_since || now - *refused_since <= REFUSED_MAX_NS;
 }
 
-/* Errors of the disk are retried as long as there is hope. */
 static int drain(struct store *store)
 {
     struct horizon *horizon = store->commit.horizon;
     int64_t refused_since = 0;
+    int r;
     TRY(store_start(store, ignore_room, NULL));
-    TRY(seal_all(store));
-    uint64_t newest = history_newest(store->commit.history);
+    history_end_lease(store->commit.history);
     uint64_t seen = event_count(horizon_progress(horizon));
-    while (horizon_reached(horizon) < newest) {
-        int64_t now = clock_monotonic_ns();
-        horizon_urge(horizon, now + SECOND_NS);
-        (void)event_wait(horizon_progress(horizon), &seen, now + POLL_NS);
-        if (!room_refuses(store->commit.room))
-            refused_since = 0;
-        else if (!refused_since)
-            refused_since = now;
-        else if (now - refused_since > REFUSED_MAX_NS)
+    while ((r = history_seal_all(store->commit.history)) == -EAGAIN)
+        if (!await_progress(store, &seen, &refused_since))
             return -ENOSPC;
-    }
+    TRY(r);
+    while (horizon_reached(horizon) < history_newest(store->commit.history))
+        if (!await_progress(store, &seen, &refused_since))
+            return -ENOSPC;
     return 0;
 }
 
