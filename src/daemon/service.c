@@ -17,6 +17,7 @@
 
 #define FOLLOW_TIMEOUT_NS 1000000000
 #define OPENINGS_MAX 4 /* a damaged view, and a node that goes back */
+#define ABSENCE_TIMEOUT_NS 100000000
 
 /* --- the stage's place ------------------------------------------------------------------------ */
 
@@ -196,6 +197,13 @@ static int64_t changes_within(const struct mount_options *o)
     return follows ? min_ns(o->remote.follow_ns, FOLLOW_TIMEOUT_NS) : INT64_MAX;
 }
 
+/* The same of names that are not there: who waits for a file of another node looks again and again,
+ * and to find that there is none costs little. */
+static int64_t appears_within(const struct mount_options *o)
+{
+    return o->remote.nodes ? ABSENCE_TIMEOUT_NS : changes_within(o);
+}
+
 /* The kernel does not tell a FUSE daemon of a remount. Of the changes that it allows, only access
  * times are our task. */
 static void apply_mount_flags(struct service *service)
@@ -240,6 +248,7 @@ static int open_front(struct service *service, struct service_error *error)
         .threads = thread_count(o),
         .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
         .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
+        .absence_timeout = (double)min_ns(o->entry_timeout_ns, appears_within(o)) / 1e9,
         .no_resend = o->no_resend,
         .rejoined = service->rejoined_path,
         .opens = atomic_load(&service->back.opens),

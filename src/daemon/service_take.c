@@ -14,8 +14,8 @@
 #include "take/take.h"
 #include "tier/tier.h"
 
-#define STAGE_BYTES (16 * MIB) /* nothing is written there */
-#define FOLLOW_NS (2ll * 1000000000)
+#define STAGE_BYTES (16 * MIB)          /* nothing is written there */
+#define FOLLOW_NS (10ll * 1000000000)   /* beside newer heads that the node itself hears of */
 #define FIRST_NS (15ll * 1000000000)    /* for the first union head, at the start of a mount */
 #define SUCCESSOR_NS (5ll * 1000000000) /* for other nodes' files, which are in use */
 #define CAP_SHARE 8u                    /* of NVMe, for what is fetched of other nodes' files */

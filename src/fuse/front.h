@@ -38,6 +38,7 @@ struct front_options {
     bool has_nodes; /* files may be those of other nodes (fs/taken.h) */
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel caches answers */
+    double absence_timeout;             /* s: the same of names that are not there */
     bool no_resend;                     /* act as if the kernel could not resend requests */
     int64_t opens;                      /* see front_refuse_older() */
     /* path of the file that keeps which process groups rejoined; NULL: no successor knows them */

@@ -99,7 +99,7 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         return;
     int r = fs_lookup(front->fs, parent, name, &st);
     if (r == -ENOENT) {
-        struct fuse_entry_param none = {.entry_timeout = front->options.entry_timeout};
+        struct fuse_entry_param none = {.entry_timeout = front->options.absence_timeout};
         (void)fuse_reply_entry(req, &none);
         return;
     }

@@ -490,12 +490,16 @@ static int tell_nothing(struct node *node, const struct head *head)
 
 /* Others take a node for silent that told nothing for longer than the lease. The nodes of a job are
  * busy at the same time: what one of them published shows sooner if the others, which have done
- * their part, tell that each round. */
-static int64_t feed_interval(struct node *node)
+ * their part, tell that right after each round. */
+static bool is_due(struct node *node)
 {
-    if (node_is_active(node))
-        return NODE_ROUND_NS;
-    return (int64_t)min_u64(NODE_FEED_EVERY_NS, (uint64_t)node->options.lease_ns / 3);
+    int64_t now = clock_monotonic_ns(), put_at = node->feeder.put_at;
+    uint64_t pause = min_u64(NODE_FEED_EVERY_NS, (uint64_t)node->options.lease_ns / 3);
+    if (node_is_active(node)) {
+        history_pass_rounds(node->commit->history);
+        return true;
+    }
+    return !put_at || now - put_at >= (int64_t)pause;
 }
 
 /* A stay's first feed is put at once: it tells from when on other nodes may count on this one. */
@@ -507,12 +511,11 @@ void node_tick(struct node *node, const struct head *head)
         return;
     bool is_prepared =
         feeder->cut > feeder->last.to && (feeder->is_published || feeder->cut == head->cut);
-    bool is_due = !feeder->put_at || clock_monotonic_ns() - feeder->put_at >= feed_interval(node);
     int r = 0;
     if (is_prepared &&
         (feeder->span.hi || history_rounds_of(node->commit->history, feeder->cut, 0, &span)))
         r = tell_prepared(node, head);
-    else if (!is_prepared && is_due)
+    else if (!is_prepared && is_due(node))
         r = tell_nothing(node, head);
     if (r < 0)
         log_debug("nodes: the feed is put later");

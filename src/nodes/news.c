@@ -56,12 +56,13 @@ bool node_is_active(void *arg)
     return at && clock_monotonic_ns() - at < ACTIVE_NS;
 }
 
-/* Another newest run: there are operations in it. The head that a mount finds may be an old one. */
+/* Another newest run: there are operations in it. The head that a mount finds may be an old one;
+ * clocks of nodes agree. */
 void node_note_head(const struct head *head, void *arg)
 {
     struct node *node = arg;
     uint64_t run = head->run_count ? head->runs[head->run_count - 1].id : 0;
-    if (node->news.run && run != node->news.run)
+    if (run != node->news.run && clock_realtime_ns() - head->published < ACTIVE_NS)
         node_note_work(node);
     node->news.run = run;
     touched_merged(history_touched(node->commit->history), head_merged(head, node->local->sb.node));

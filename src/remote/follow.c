@@ -378,6 +378,12 @@ void follow_look_now(struct store *store)
     }
 }
 
+void store_follow_now(struct store *store)
+{
+    LOCK_SCOPE(&store->remote->shared.lock);
+    remote_kick_locked(store->remote);
+}
+
 void *follow_main(void *arg)
 {
     struct remote *remote = arg;

@@ -21,6 +21,9 @@ uint64_t store_remote_reached(struct store *store);
  * it; 0: it is. Asks the NVMe level first: what is not durable there is not here. */
 CAIRN_MUST_CHECK int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq);
 
+/* A store that follows looks for a newer head now; returns at once. */
+void store_follow_now(struct store *store);
+
 /* From now on limits are lifted, until the store is closed; returns at once (umount --drain). */
 void store_drain_remote(struct store *store);
 

@@ -412,6 +412,12 @@ bool store_unwait(struct store *store, uint64_t ticket)
            (store->remote && remote_unwait(store->remote, ticket));
 }
 
+void store_hear_union(struct store *store, void (*fn)(void *arg), void *arg)
+{
+    if (store->node)
+        node_hear(store->node, NODE_HEARER_SHOWS, fn, arg);
+}
+
 struct commit *store_commit(struct store *store)
 {
     return &store->commit;

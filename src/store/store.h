@@ -47,6 +47,10 @@ void store_interrupt(struct store *store);
  * more. */
 bool store_unwait(struct store *store, uint64_t ticket);
 
+/* Of several nodes: `fn` is called for each newer union head, in a thread of the store's, without
+ * locks. NULL: no more, and none is under way on return. */
+void store_hear_union(struct store *store, void (*fn)(void *arg), void *arg);
+
 /* Adopting: the inodes without a name that were found. Lent, as long as the store. Returns how
  * many. */
 size_t store_nameless(const struct store *store, const uint64_t **ret_inos);

@@ -45,6 +45,7 @@ void take_free(struct take *take)
     event_signal(&take->event);
     if (take->is_started)
         (void)pthread_join(take->thread, NULL);
+    store_hear_union(take->options.store, NULL, NULL);
     fs_show_others(take->options.fs, NULL);
     if (take->others)
         change_subscribe(store_commit(take->others)->change, NULL, NULL);
@@ -76,9 +77,9 @@ static void note_trouble(struct take *take, const char *text)
     (void)snprintf(take->locked.status.trouble, sizeof take->locked.status.trouble, "%s", text);
 }
 
-static void pause_for(struct take *take, int64_t ms)
+/* Until more was signalled than `seen`, or for `ms`. */
+static void pause_for(struct take *take, uint64_t seen, int64_t ms)
 {
-    uint64_t seen = event_count(&take->event);
     if (!atomic_load(&take->stops))
         (void)event_wait(&take->event, &seen, clock_monotonic_ns() + ms * MS_NS);
 }
@@ -128,6 +129,19 @@ static void note_open(struct take *take)
     event_signal(&take->event);
 }
 
+/* There is a newer union head, and none is followed yet. In the thread of the merger. */
+static void note_union(void *arg)
+{
+    struct take *take = arg;
+    event_signal(&take->event);
+}
+
+static void follow_now(void *arg)
+{
+    struct take *take = arg;
+    store_follow_now(take->others);
+}
+
 static bool open_others(struct take *take)
 {
     char *text = NULL;
@@ -154,6 +168,8 @@ static bool open_others(struct take *take)
     change_subscribe(store_commit(take->others)->change, note_change, take);
     fs_show_others(take->options.fs, take->others);
     note_open(take);
+    store_hear_union(take->options.store, follow_now, take);
+    follow_now(take); /* there may be one since it was opened */
     return true;
 }
 
@@ -322,10 +338,14 @@ static uint64_t head_count(struct take *take)
 static void *run_turns(void *arg)
 {
     struct take *take = arg;
-    while (!atomic_load(&take->stops) && !take->others && !open_others(take))
-        pause_for(take, OPEN_AGAIN_MS);
-    uint64_t known = 0;
+    uint64_t known = 0, seen = event_count(&take->event);
+    store_hear_union(take->options.store, note_union, take);
+    while (!atomic_load(&take->stops) && !take->others && !open_others(take)) {
+        pause_for(take, seen, OPEN_AGAIN_MS);
+        seen = event_count(&take->event);
+    }
     while (!atomic_load(&take->stops)) {
+        seen = event_count(&take->event);
         uint64_t heads = head_count(take);
         cause_clear();
         int r = heads == known ? 0 : turn(take);
@@ -337,7 +357,7 @@ static void *run_turns(void *arg)
             note_trouble(take, "");
         else
             note_trouble(take, *cause_text() ? cause_text() : strerror(-r));
-        pause_for(take, r == -EAGAIN ? ROOM_MS : TURN_MS);
+        pause_for(take, seen, r == -EAGAIN ? ROOM_MS : TURN_MS);
     }
     return NULL;
 }
