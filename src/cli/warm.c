@@ -56,7 +56,7 @@ static void warm_add_result(const struct warm *w, const char *path, const cJSON 
 {
     static const char *const numbers[] = {"total_bytes",    "done_bytes",        "failed_bytes",
                                           "not_kept_bytes", "unpublished_bytes", "pinned_bytes",
-                                          "busy_bytes"};
+                                          "busy_bytes",     "other_bytes"};
     if (!w->results)
         return;
     cJSON *result = cJSON_CreateObject();
@@ -82,6 +82,10 @@ static int warm_conclude(const struct warm *w, const char *path, const cJSON *re
         complain(w->command->name,
                  "%s: NVMe has no space for %s of it; raise -o nvme=SIZE, or evict other files",
                  path, json_bytes(reply, "not_kept_bytes").text);
+    if (json_count(reply, "other_bytes"))
+        complain(w->command->name,
+                 "%s: %s are of files that other nodes wrote: those are fetched when they are read",
+                 path, json_bytes(reply, "other_bytes").text);
     warm_print_left(w, path, reply, "unpublished_bytes",
                     "the remote does not have them yet; see 'cairn wait --level remote'");
     warm_print_left(w, path, reply, "pinned_bytes",
@@ -89,7 +93,7 @@ static int warm_conclude(const struct warm *w, const char *path, const cJSON *re
     warm_print_left(w, path, reply, "busy_bytes", "in use at the moment; try again");
     uint64_t left = json_count(reply, "failed_bytes") + json_count(reply, "not_kept_bytes") +
                     json_count(reply, "unpublished_bytes") + json_count(reply, "pinned_bytes") +
-                    json_count(reply, "busy_bytes");
+                    json_count(reply, "busy_bytes") + json_count(reply, "other_bytes");
     return failed || left ? CLI_FAILED : CLI_OK;
 }
 

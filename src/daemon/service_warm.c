@@ -39,6 +39,7 @@ cJSON *handle_warm_status(struct service *service, const cJSON *request)
     control_add_u64(reply, "done_bytes", s.done_bytes);
     control_add_u64(reply, "failed_bytes", s.failed_bytes);
     control_add_u64(reply, "not_kept_bytes", s.not_kept_bytes);
+    control_add_u64(reply, "other_bytes", s.other_bytes);
     control_add_u64(reply, "dropped_bytes", s.dropped_bytes);
     control_add_u64(reply, "pinned_bytes", s.pinned_bytes);
     control_add_u64(reply, "busy_bytes", s.busy_bytes);

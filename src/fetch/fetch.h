@@ -64,6 +64,7 @@ struct warm_status {
     uint64_t done_bytes;
     uint64_t failed_bytes;   /* the remote did not give them */
     uint64_t not_kept_bytes; /* fetched, but NVMe has no room */
+    uint64_t other_bytes;    /* of other nodes' files, which are fetched when they are read */
     uint64_t dropped_bytes;  /* evicted */
     /* that stay: pinned; not in the published remote; in use */
     uint64_t pinned_bytes, unpublished_bytes, busy_bytes;

@@ -274,11 +274,24 @@ static void count_staged(struct warm_job *job, uint64_t ino)
     s->unpublished_bytes += state.dirty_bytes;
 }
 
+/* This store has none of it. */
+static void count_other_nodes(struct warm_job *job, uint64_t ino)
+{
+    struct view_inode inode;
+    if (!job->counting || !job->pull->store->local.sb.node ||
+        view_inode(job->pull->store->local.view, ino, &inode) < 0 || !inode.is_elsewhere)
+        return;
+    LOCK_SCOPE(&job->pull->locked.lock);
+    job->status.other_bytes += inode.attrs.size;
+}
+
 static int walk_file(struct warm_job *job, uint64_t ino)
 {
     struct file_walk walk = {.job = job};
     if (job->evicts)
         count_staged(job, ino);
+    else
+        count_other_nodes(job, ino);
     uint64_t from;
     do {
         from = walk.at;

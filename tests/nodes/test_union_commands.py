@@ -78,6 +78,9 @@ def test_commands_on_files_of_other_nodes(node):
     assert "clean" in b.verb("scrub", b.mnt).stdout
     b.verb("gc", b.mnt)
     b.verb("evict", b.mnt)
+    warmed = b.verb("warmup", b.mnt, code=1)
+    assert "other nodes" in warmed.stderr and "fetched when they are read" in warmed.stderr
+    a.verb("warmup", a.mnt)
     b.verb("du", b.mnt)
     b.verb("info", at(b, "f0"))
     assert tree(b.mnt) == wanted
