@@ -129,7 +129,8 @@ static int settle_opening(struct node *node, int64_t boottime)
     if (looker->opens || node->file.generation == 0)
         return 0;
     TRY(tier->ops->now(tier, &now));
-    looker->opens = max_u64(1, (uint64_t)(boottime + node->file.opens - now));
+    int64_t opens = boottime + node->file.opens - now; /* it may be before this boot */
+    looker->opens = opens > 1 ? opens : 1;
     if (looker->on_open)
         looker->on_open(looker->arg, looker->opens);
     return 0;

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 
 import pytest
 
@@ -97,6 +98,15 @@ def save_soon(mount, name, data=b"new"):
     rig.poll(done, BACK_S, f"{name} to be saved", 0.5)
 
 
+def opened_long_ago(mount):
+    """Before this boot of the machine."""
+    path = os.path.join(mount.store, "node")
+    lines = [line if not line.startswith("opens ") else f"opens {1:016x}" for line in rig.read_text(path).splitlines()[:-1]]
+    text = "\n".join([*lines, ""])
+    assert f"opens {1:016x}" in text
+    rig.write_file(path, (text + f"crc32 {zlib.crc32(text.encode()):08x}\n").encode())
+
+
 def test_all_go_back_and_on(node, shared):
     a, b, c = node(), node(), node()
     for mount, name in ((a, "a"), (b, "b"), (c, "c")):
@@ -136,6 +146,12 @@ def test_all_go_back_and_on(node, shared):
     see(c, "again-b")
     save_soon(c, "again-c")
     see(a, "again-c")
+    b.umount()
+    opened_long_ago(b)
+    b.mount()
+    save(b, "after-a-reboot", b"b" * 1000)
+    see(a, "after-a-reboot")
+    a.verb("fsck", *shared.flags(), shared.url)
     for mount in (a, b, c):
         mount.umount()
         done = mount.fsck()
