@@ -364,7 +364,8 @@ class RemoteMount(rig.Mount):
     """A private store on a remote."""
 
     def __init__(self, root, binary, remote, **options):
-        super().__init__(root, binary, **{"lease": "10s", **remote.options(), **options})
+        lease = "20s" if options.get("nodes") else "10s"  # a node that stands still for so long is taken for lost
+        super().__init__(root, binary, **{"lease": lease, **remote.options(), **options})
         self.remote, self.count = remote, 0
         self.env = remote.env()
 

@@ -61,11 +61,15 @@ class Job:
     def write(self, path, anew=True):
         """What is there is replaced: who reads a file that is changed in place may see both."""
         number = self.contents.new()
-        if anew:
-            rig.write_file(path, self.contents.bytes(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        else:
-            rig.write_file(path + ".tmp", self.contents.bytes(number))
-            os.rename(path + ".tmp", path)
+        try:
+            if anew:
+                rig.write_file(path, self.contents.bytes(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            else:
+                rig.write_file(path + ".tmp", self.contents.bytes(number))
+                os.rename(path + ".tmp", path)
+        except OSError:  # the directory went since it was listed: nothing was acknowledged
+            self.contents.may_go.add(number)
+            raise
 
     def take_away(self, node, path):
         """Another file may have come to its name since it was listed: what goes is what is looked at."""
