@@ -40,12 +40,16 @@ def shared(directory):
     return remotes.DirRemote(os.path.join(directory, "remotes"))
 
 
-@pytest.fixture
-def node(on_remote, shared):
+def nodes_of(on_remote, shared):
     def make(**options):
         all_options = {"nodes": True, "writeback_delay": "50ms", "lease": f"{LEASE_S}s", "successor": "on", **options}
         return on_remote(shared, kind=KeptNode, **all_options).mount()
     return make
+
+
+@pytest.fixture
+def node(on_remote, shared):
+    return nodes_of(on_remote, shared)
 
 
 def at(mount, *names):
@@ -107,7 +111,9 @@ def opened_long_ago(mount):
     rig.write_file(path, (text + f"crc32 {zlib.crc32(text.encode()):08x}\n").encode())
 
 
-def test_all_go_back_and_on(node, shared):
+@pytest.mark.always_s3
+def test_all_go_back_and_on(on_remote, remote):
+    shared, node = remote, nodes_of(on_remote, remote)
     a, b, c = node(), node(), node()
     for mount, name in ((a, "a"), (b, "b"), (c, "c")):
         save(mount, name, name.encode() * 5000)
@@ -259,3 +265,28 @@ def test_what_a_lost_node_had_is_set_aside_by_itself(node):
     assert [name for name in there if name.startswith("own")]
     save_soon(b, "own-0", b"again" * 100)
     rig.poll(lambda: os.path.exists(at(a, "own-0")) and rig.read_file(at(a, "own-0")) == b"again" * 100, TAKEN_S, "its new file")
+
+
+@pytest.mark.parametrize("pause", [0.05, 0.2, 0.4, 0.7])
+def test_daemons_that_die_while_they_go_back(node, pause):
+    """Each step can be repeated: what was set aside stays whole, and the state is that of all others."""
+    a, b = begin(lambda: node(crash_window="0"))
+    save(b, "own", b"own" * 1000)
+    see(a, "own")
+    b.kill9()
+    save(a, "later", b"later" * 1000)
+    rig.poll(lambda: os.path.exists(os.path.join(a.store, "back")) or aside(a), BACK_S, "the daemon to go back", 0.01)
+    for _ in range(4):
+        time.sleep(pause)
+        a.kill_daemon()
+    await_back(a)
+    assert aside(a) == ["1"]
+    assert sorted(os.listdir(a.mnt)) == [*FIRST, "own"]
+    there = os.path.join(a.store, "aside", "1")
+    copy = os.path.join(a.root, "copy")
+    a.verb("cp", f"{there}:/later", copy)
+    assert rig.read_file(copy) == b"later" * 1000
+    save_soon(a, "again")
+    a.umount()
+    done = a.fsck()
+    assert done.returncode == 0, done.stdout + done.stderr
