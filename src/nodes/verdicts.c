@@ -134,30 +134,39 @@ static bool may_be_dead(const struct stays *stays, const struct stay *stay)
     return !stay_has_left(stay) && !stays_has_ended(stays, stay->epoch);
 }
 
+/* The heartbeats of nodes that fell silent together lie up to a quarter of a lease apart: so one
+ * counts with the first of them before its own lease is over. One that lives is never so old. */
+static bool is_quiet(const struct stays *stays, const struct stay *stay)
+{
+    return may_be_dead(stays, stay) && !stay->is_unknown &&
+           stay->age_ns > lease_of(stays, stay) / 2;
+}
+
 static bool is_too_silent(const struct stays *stays, const struct stay *stay)
 {
     return may_be_dead(stays, stay) && !stay->is_unknown && stay->age_ns > lease_of(stays, stay);
 }
 
 /* Where most are silent at once, it is rather this node, the store, or a job that is suspended. */
-static void say_most_are_silent(struct stays *stays, size_t silent, size_t all)
+static void look_whether_most_are(struct stays *stays)
 {
-    bool are = 2 * silent > all;
+    size_t quiet = 0, all = 0;
+    for (size_t i = 0; i < stays->list.count; i++) {
+        quiet += is_quiet(stays, &stays->list.at[i]);
+        all += may_be_dead(stays, &stays->list.at[i]);
+    }
+    bool are = 2 * quiet > all;
     if (are && !stays->most_are_silent)
         log_warn("nodes: %zu of %zu nodes are silent at once: none is ended by itself; "
                  "'cairn nodes end' does it for those that will not come back",
-                 silent, all);
+                 quiet, all);
     stays->most_are_silent = are;
 }
 
 int stays_give_verdicts(struct stays *stays, uint64_t by)
 {
-    size_t silent = 0, all = 0;
-    for (size_t i = 0; i < stays->list.count; i++) {
-        silent += is_too_silent(stays, &stays->list.at[i]);
-        all += may_be_dead(stays, &stays->list.at[i]);
-    }
-    say_most_are_silent(stays, silent, all);
+    if (any_is_silent(stays) || stays->most_are_silent)
+        look_whether_most_are(stays);
     for (size_t i = 0; i < stays->list.count && !stays->most_are_silent; i++)
         if (is_too_silent(stays, &stays->list.at[i]))
             TRY(end_stay(stays, &stays->list.at[i], by));

@@ -184,6 +184,26 @@ CheckedTest(verdicts, most_are_silent, check_heads)
     assert_u64(row(2)->state, HEAD_WRITER_ENDED);
 }
 
+/* Two of three stand still at one time; the one was heard later than the other. */
+CheckedTest(verdicts, most_fall_silent_one_after_the_other, check_heads)
+{
+    next_round(60);
+    turn();
+    time_pass(LEASE_NS / 5);
+    world_tick(&w);
+    world_tell(&w, 0, w.round);
+    world_tell(&w, 1, w.round);
+    world_die(&w, 1);
+    world_die(&w, 2);
+    for (unsigned i = 0; i < 10; i++) {
+        time_pass(LEASE_NS / 5);
+        world_tick(&w);
+        world_tell(&w, 0, w.round);
+        turn();
+    }
+    assert_u64(world_count(&w, "ended"), 0);
+}
+
 /* It only looked dead. */
 static void tell_late(void *arg)
 {
