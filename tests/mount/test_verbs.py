@@ -66,6 +66,8 @@ WRONG = {
                 ("ftp://host/path", "s3://")],
     "snapshot": [("", "create|list|rename|delete"), ("make {mnt}", "make"), ("create {mnt}", "one name"), ("create {mnt} a/b", "slash"),
                  ("rename {mnt} a", "two names"), ("list {mnt} x", "one SOURCE"), ("create {plain} x", "not a CairnFS mountpoint")],
+    "nodes": [("", "list|aside|end|settle|rejoin"), ("{plain}", "not a CairnFS mountpoint"), ("end {mnt}", "MOUNTPOINT and EPOCH"),
+              ("aside", "MOUNTPOINT or STORE"), ("{mnt} --bogus", "--bogus"), ("settle {mnt} --timeout soon", "soon")],
     "diff": [("", "SOURCE:PATH"), ("dir:{plain}:/", "--at"), ("--at -1 dir:{plain}:/", "no point in time"),
              ("--at 1 --to 2990-01-01T00:00:00Z dir:{plain}:/", "future"), ("--bogus dir:{plain}:/", "--bogus")],
     "restore": [("", "PATH"), ("{mnt}/x", "--at"), ("{plain} --at 1", "not on a CairnFS mount"), ("{mnt} --at -1", "no point in time"),

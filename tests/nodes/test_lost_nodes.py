@@ -127,7 +127,7 @@ def test_all_go_back_and_on(on_remote, remote):
     names = {mount: "later-" + os.path.basename(mount.root) for mount in (a, b)}
     for mount in (a, b):
         await_back(mount)
-        assert sorted(os.listdir(mount.mnt)) == ["a", "b", "c"]
+        rig.poll(lambda mount=mount: sorted(os.listdir(mount.mnt)) == ["a", "b", "c"], TAKEN_S, "all that the union has")
         for name in "abc":
             assert rig.read_file(at(mount, name)) == name.encode() * 5000
         there = os.path.join(mount.store, "aside", "1")
@@ -196,7 +196,7 @@ def test_a_machine_that_loses_power_says_so_itself(node):
     await_back(a)
     await_back(b)
     for mount in (a, b):
-        assert sorted(os.listdir(mount.mnt)) == FIRST
+        rig.poll(lambda mount=mount: sorted(os.listdir(mount.mnt)) == FIRST, TAKEN_S, "all that the union has")
     assert "marker" in a.verb("ls", os.path.join(a.store, "aside", "1")).stdout.split()
     assert a.verb("ls", a.remote.url + ":/").stdout.split() == FIRST
 
@@ -281,7 +281,7 @@ def test_daemons_that_die_while_they_go_back(node, pause):
         a.kill_daemon()
     await_back(a)
     assert aside(a) == ["1"]
-    assert sorted(os.listdir(a.mnt)) == [*FIRST, "own"]
+    rig.poll(lambda: sorted(os.listdir(a.mnt)) == [*FIRST, "own"], TAKEN_S, "all that the union has")
     there = os.path.join(a.store, "aside", "1")
     copy = os.path.join(a.root, "copy")
     a.verb("cp", f"{there}:/later", copy)
