@@ -348,7 +348,9 @@ static void *run_turns(void *arg)
         seen = event_count(&take->event);
         uint64_t heads = head_count(take);
         cause_clear();
-        int r = heads == known ? 0 : turn(take);
+        /* What was newer here may be merged now, although no later head came: the head that the
+         * others show is read before it is noted there. */
+        int r = heads == known && !take->pending ? 0 : turn(take);
         if (r == 0) {
             known = heads;
             note_looked(take);
