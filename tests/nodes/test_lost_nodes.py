@@ -203,7 +203,7 @@ def test_a_machine_that_loses_power_says_so_itself(node):
 
 def test_a_daemon_that_is_killed_ends_nothing(node):
     """The stage is there: a pause, within a lease."""
-    a, b = begin(node)
+    a, b = begin(lambda: node(lease="40s"))
     save(b, "more", b"more" * 1000)
     b.kill9()
     save(a, "meanwhile", b"a" * 1000)
