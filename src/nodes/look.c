@@ -80,11 +80,6 @@ bool node_is_behind(const struct node *node)
     return atomic_load(&node->looker.is_behind);
 }
 
-bool node_is_open(const struct node *node)
-{
-    return atomic_load(&node->looker.is_open) && !node_is_behind(node);
-}
-
 /* --- a look ----------------------------------------------------------------------------------- */
 
 /* A damaged one stops the merger, which a person has to mend, and

@@ -48,9 +48,6 @@ bool node_is_behind(const struct node *node);
  * ns): processes that began before may rely on what was set aside. Never called where no generation
  * ended. Before node_start(). */
 void node_on_open(struct node *node, void (*fn)(void *arg, int64_t opens), void *arg);
-/* Is what is done here acknowledged now? Not while others may not have heard that a generation
- * ended, nor without a lease. Any thread. */
-bool node_is_open(const struct node *node);
 /* Ends the stay of another node, by hand: all that its node did not tell by then counts nowhere.
  * -ENOENT: no node has it; -EALREADY: it has left, or ended. *ret_text: why not. Any thread. */
 CAIRN_MUST_CHECK int node_end_epoch(struct node *node, uint64_t epoch, char **ret_text);

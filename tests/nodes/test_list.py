@@ -136,7 +136,7 @@ def test_a_node_whose_feeds_are_not_counted_is_named_with_the_reason(node, share
             feeds = feeds_behind(shared, epoch, cut)
             if len(feeds) > 1:
                 break
-            time.sleep(1)
+            time.sleep(1)  # the next file is of another round, and so of another feed
         shared.delete(feeds[0])
         rig.poll(lambda: "not_counted" in own(asked), 30, "the reason")
         stay, reply = own(asked), look(asked)

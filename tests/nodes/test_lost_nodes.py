@@ -239,7 +239,7 @@ def test_changes_wait_while_the_remote_is_away_for_longer_than_the_lease(node, s
     away = shared.path + "-away"
     os.rename(shared.path, away)
     rig.poll(lambda: "cannot look at" in a.log(), 30, "the trouble to be said")
-    time.sleep(LEASE_S + 1)
+    time.sleep(LEASE_S + 1)  # the lease of the last look that succeeded is over
     writer = writing(at(a, "waits"))
     try:
         with pytest.raises(subprocess.TimeoutExpired):
@@ -277,7 +277,7 @@ def test_daemons_that_die_while_they_go_back(node, pause):
     save(a, "later", b"later" * 1000)
     rig.poll(lambda: os.path.exists(os.path.join(a.store, "back")) or aside(a), BACK_S, "the daemon to go back", 0.01)
     for _ in range(4):
-        time.sleep(pause)
+        time.sleep(pause)  # so that the daemons die in different steps
         a.kill_daemon()
     await_back(a)
     assert aside(a) == ["1"]
