@@ -375,12 +375,12 @@ class RemoteMount(rig.Mount):
         self.remote = remote
         return self
 
-    def fresh(self, remote=None, **options):
+    def fresh(self, remote=None, kind=None, **options):
         """A mount with an empty store, as on another node, on the same remote or another. Not yet mounted."""
         self.count += 1
         root = os.path.join(self.root, f"fresh-{self.count}")
         os.makedirs(root)
-        return self.make(root, kind=RemoteMount, remote=remote or self.remote, **{**self.own_options(), **options})
+        return self.make(root, kind=kind or RemoteMount, remote=remote or self.remote, **{**self.own_options(), **options})
 
     def refused(self, **options):
         """`cairn mount` fails, and nothing is mounted. Returns what it says."""

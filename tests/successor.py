@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 
+import remote as remotes
 import rig
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -53,6 +54,10 @@ class Kept(rig.Mount):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(daemon, signal.SIGKILL)
         super().kill9()
+
+
+class KeptRemote(Kept, remotes.RemoteMount):
+    """A mount on a remote, whose daemon may die."""
 
 
 def preload(root, name="die_unanswered"):

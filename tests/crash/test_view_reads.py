@@ -29,10 +29,6 @@ def raise_it(error):
     raise error
 
 
-class KeptRemote(successor.Kept, remotes.RemoteMount):
-    """A mount on a remote, whose daemon may die."""
-
-
 class Work:
     """Everything that a mount does with its view. Calls are repeated for as long as they meet the damage."""
 
@@ -163,7 +159,7 @@ def begin(request, mount_factory, directory, sanitized):
 
     def make(**options):
         root = tempfile.mkdtemp(prefix="node-", dir=directory)
-        mount = mount_factory(root, kind=KeptRemote, remote=remotes.DirRemote(os.path.join(root, "remotes")), **{**OPTIONS, **options},
+        mount = mount_factory(root, kind=successor.KeptRemote, remote=remotes.DirRemote(os.path.join(root, "remotes")), **{**OPTIONS, **options},
                               request=request)
         work = Work(mount)
         work.fault = viewfault.ViewFault(mount, build, os.path.join(root, "view-reads"))

@@ -16,6 +16,13 @@ NODES = 3
 QUIET_S = 120  # until all nodes show the same, once nothing changes: 5 s where the machine is quiet
 
 
+def read_or_error(fd):
+    try:
+        return len(os.pread(fd, 1 << 20, 0))
+    except OSError as error:
+        return error
+
+
 class Contents:
     """Every content that was ever written, and which of them may be gone: their names were removed or replaced."""
 
@@ -31,8 +38,8 @@ class Contents:
         word = b"%08d," % number
         return word * (self.sizes[number] // len(word) + 1)
 
-    def number_of(self, read):
-        assert read[:8].isdigit() and int(read[:8]) in self.sizes, f"{len(read)} bytes that nobody wrote: {read[:20]}"
+    def number_of(self, read, path):
+        assert read[:8].isdigit() and int(read[:8]) in self.sizes, f"{path}: {len(read)} bytes that nobody wrote: {read[:20]}"
         assert read == self.bytes(int(read[:8])), f"{len(read)} bytes, not all of content {int(read[:8])}"
         return int(read[:8])
 
@@ -40,11 +47,22 @@ class Contents:
 class Job:
     def __init__(self, nodes, rng):
         self.nodes, self.rng, self.contents = nodes, rng, Contents(rng)
-        self.counts, self.did = [0] * len(nodes), {}
+        self.counts, self.did, self.last = [0] * len(nodes), {}, []
 
     def look(self, path):
         """The content that is there."""
-        return self.contents.number_of(rig.read_file(path))
+        with open(path, "rb") as file:
+            read = file.read()
+            if not read:
+                self.say_empty(path, file)
+            return self.contents.number_of(read, path)
+
+    def say_empty(self, path, file):
+        print(path, "was read empty", os.fstat(file.fileno()), [read_or_error(file.fileno()) for _ in range(3)])
+        for node in self.nodes:
+            with contextlib.suppress(OSError):
+                print(node.mnt, [(p, os.stat(p).st_size) for p in self.paths(node.mnt)[1] if os.stat(p).st_ino == os.fstat(file.fileno()).st_ino])
+        print(self.last)
 
     def paths(self, mnt):
         """Of directories, and of files, as the mount shows them now."""
@@ -164,11 +182,13 @@ class Job:
         node = self.rng.randrange(len(self.nodes))
         name = self.rng.choices(list(weights), list(weights.values()))[0]
         self.did[name] = self.did.get(name, 0) + 1
+        self.last = [*self.last[-30:], (node, name)]
         # others change what was listed just now
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, BlockingIOError):
             try:
                 getattr(self, f"op_{name}")(node, self.nodes[node].mnt)
             except OSError as error:
+                self.last.append(error)
                 if error.errno not in RACES:
                     raise
 

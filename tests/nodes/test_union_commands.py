@@ -17,10 +17,6 @@ CONTENT = b"content," * 40000
 NAMES = [f"f{i}" for i in range(4)]
 
 
-class KeptRemote(successor.Kept, remotes.RemoteMount):
-    pass
-
-
 @pytest.fixture
 def shared(directory):
     return remotes.DirRemote(os.path.join(directory, "remotes"))
@@ -49,7 +45,7 @@ def end_all(*mounts):
 def test_an_upgrade_under_readers_and_writers_of_taken_files(on_remote, shared, node, binary, directory):
     """Another program goes on with the mount: the same one, under another name."""
     a = node()
-    b = on_remote(shared, kind=KeptRemote, nodes=True, writeback_delay="50ms", successor="on").mount()
+    b = on_remote(shared, kind=successor.KeptRemote, nodes=True, writeback_delay="50ms", successor="on").mount()
     wanted = fill(a, b)
     other = os.path.join(directory, "other-cairn")
     shutil.copy(binary, other)

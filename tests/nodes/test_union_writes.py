@@ -19,10 +19,6 @@ OPENS = 32
 OLD = b"old." * 75000
 
 
-class KeptRemote(successor.Kept, remotes.RemoteMount):
-    pass
-
-
 @pytest.fixture
 def shared(directory):
     return remotes.DirRemote(os.path.join(directory, "remotes"))
@@ -269,7 +265,7 @@ def test_a_daemon_that_dies_in_the_middle_leaves_nothing(two):
 def test_a_successor_goes_on_with_it(on_remote, shared, node):
     """Nor does it answer with a handle of the other node's file, which the daemon that died had taken for a moment."""
     a = node()
-    b = on_remote(shared, kind=KeptRemote, nodes=True, writeback_delay="50ms", successor="on").mount()
+    b = on_remote(shared, kind=successor.KeptRemote, nodes=True, writeback_delay="50ms", successor="on").mount()
     names = [f"f{i}" for i in range(OPENS)]
     for name in names:
         rig.write_file(at(a, name), OLD)
@@ -291,7 +287,7 @@ def test_a_successor_goes_on_with_it(on_remote, shared, node):
 def test_a_read_waits_for_a_successor(on_remote, shared, node):
     """It opens the store that has the content while it serves."""
     a = node()
-    b = on_remote(shared, kind=KeptRemote, nodes=True, writeback_delay="50ms", successor="on").mount()
+    b = on_remote(shared, kind=successor.KeptRemote, nodes=True, writeback_delay="50ms", successor="on").mount()
     for i in range(20):
         rig.write_file(at(a, f"f{i}"), OLD)
     rig.poll(lambda: len(os.listdir(b.mnt)) == 20, TAKEN_S, "the names")

@@ -4,7 +4,6 @@ import datetime
 import json
 import os
 import shutil
-import signal
 import subprocess
 import time
 
@@ -12,6 +11,7 @@ import pytest
 
 import remote as remotes
 import rig
+import successor
 from remote import runs_of
 
 pytestmark = pytest.mark.needs_mount
@@ -238,17 +238,19 @@ def test_a_mount_of_an_earlier_state(written):
 
 
 def test_an_age_stays_what_it_was_at_the_mount(written):
-    """A daemon that takes the mount over shows the same, also where gc took the head meanwhile."""
-    number, copy = written.states[2]
-    reader = written.node.fresh(successor="on")
+    """A daemon that takes the mount over shows the same, though that age ago there was another state by then, and also where gc took the
+    head meanwhile."""
+    number, copy = written.states[-1]
+    reader = written.node.fresh(kind=successor.KeptRemote, successor="on")
     then = next(s["published_s"] for s in written.history() if s["head"] <= number <= s["last_head"])
-    reader.mount(ro=True, at=f"{time.time() - then - 0.01:.3f}s")
+    age = time.time() - then - 0.01
+    reader.mount(ro=True, at=f"{age:.3f}s")
     assert sorted(os.listdir(reader.mnt)) == sorted(os.listdir(copy))
+    written.change(lambda node: put(node, "step3000/model.pt", 9))
+    time.sleep(age)  # now that is what there was `age` ago
     for other in [n for n in written.node.remote.heads() if n <= number]:
         written.node.remote.delete(f"heads/{other:016x}")
-    pid = reader.status()["pid"]
-    os.kill(pid, signal.SIGKILL)
-    rig.poll(lambda: reader.answers() and (reader.ask(verb="status") or {}).get("pid", pid) != pid, 30, "the successor")
+    reader.kill_daemon(wait=True)
     check_same(copy, reader.mnt)  # fetched now
     time.sleep(3)  # it meets the remote meanwhile
     status = reader.status()["remote"]

@@ -14,10 +14,6 @@ import successor
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
 
 
-class KeptRemote(successor.Kept, remotes.RemoteMount):
-    """A mount on a remote that outlives its daemon."""
-
-
 @pytest.fixture
 def remote(directory):
     return remotes.DirRemote(os.path.join(directory, "remotes"))
@@ -26,7 +22,7 @@ def remote(directory):
 @pytest.fixture
 def kept(request, mount_factory, directory, remote, on_remote):
     """Mounted, and it has published two files."""
-    mount = mount_factory(os.path.join(directory, "kept"), kind=KeptRemote, remote=remote, successor="on", crash_window="1h",
+    mount = mount_factory(os.path.join(directory, "kept"), kind=successor.KeptRemote, remote=remote, successor="on", crash_window="1h",
                           remote_timeout="2s")
     os.makedirs(mount.root, exist_ok=True)
     request.addfinalizer(mount.close)
