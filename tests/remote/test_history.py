@@ -238,14 +238,16 @@ def test_a_mount_of_an_earlier_state(written):
 
 
 def test_an_age_stays_what_it_was_at_the_mount(written):
-    """A daemon that takes the mount over shows the same, though that age ago there was another state by then, and also where gc took the
-    head meanwhile."""
+    """The status says which time that is. A daemon that takes the mount over shows the same, though that age ago there was another state by
+    then, and also where gc took the head meanwhile."""
     number, copy = written.states[-1]
     reader = written.node.fresh(kind=successor.KeptRemote, successor="on")
     then = next(s["published_s"] for s in written.history() if s["head"] <= number <= s["last_head"])
     age = time.time() - then - 0.01
     reader.mount(ro=True, at=f"{age:.3f}s")
     assert sorted(os.listdir(reader.mnt)) == sorted(os.listdir(copy))
+    at = reader.status()["remote"]["at"]
+    assert abs(datetime.datetime.fromisoformat(at).timestamp() - then) < 60 * rig.PATIENCE, at
     written.change(lambda node: put(node, "step3000/model.pt", 9))
     time.sleep(age)  # now that is what there was `age` ago
     for other in [n for n in written.node.remote.heads() if n <= number]:
@@ -254,7 +256,7 @@ def test_an_age_stays_what_it_was_at_the_mount(written):
     check_same(copy, reader.mnt)  # fetched now
     time.sleep(3)  # it meets the remote meanwhile
     status = reader.status()["remote"]
-    assert (status["state"], status["head"]) == ("following", number), status
+    assert (status["state"], status["head"], status["at"]) == ("following", number, at), status
     reader.umount()
 
 
