@@ -123,10 +123,18 @@ static bool is_refused(struct progress *p, const cJSON *reply)
     return p->refused_since && now - p->refused_since >= REFUSED_NS;
 }
 
+static bool is_set_aside(const struct horizon_goal *goal, const cJSON *reply)
+{
+    return json_count(reply, "generation") != goal->generation;
+}
+
 /* The reason why the goal will not be reached; NULL: it may be. Caller frees. */
 static char *obstacle_of(struct progress *p, const struct horizon_goal *goal, const cJSON *reply)
 {
     const char *view = json_text(reply, "view_not_made_anew");
+    if (is_set_aside(goal, reply))
+        return xasprintf("all nodes went back to an earlier state, since one was lost; what this "
+                         "node had done since is set aside: 'cairn nodes aside' lists it");
     if (goal->is_remote && strcmp(json_text_or(reply, "remote_state", ""), "fenced") == 0)
         return xasprintf("another writer has taken over the remote; nothing more is uploaded from "
                          "this mount: %s",
@@ -153,7 +161,7 @@ static enum goal_state goal_judge(struct progress *p, const struct horizon_goal 
         complain_answer(p->command, goal->store);
         return GOAL_FAILED;
     }
-    if (reached >= goal->seq)
+    if (reached >= goal->seq && !is_set_aside(goal, reply))
         return GOAL_REACHED;
     _cleanup_free_ char *obstacle = obstacle_of(p, goal, reply);
     if (obstacle) {

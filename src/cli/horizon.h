@@ -9,6 +9,8 @@ struct horizon_goal {
     char *store;    /* owned by the caller */
     bool is_remote; /* the remote's horizon, else that of NVMe */
     uint64_t seq;   /* the operation that the horizon must include */
+    /* of the operation: it is set aside when all nodes go back to an earlier state */
+    uint64_t generation;
     uint64_t bytes; /* that were missing when asked; 0: not known */
     bool may_end;   /* the daemon may end meanwhile */
 };

@@ -36,8 +36,10 @@ static int await_published(const struct call *call, uint64_t *ret_seq)
         return CLI_FAILED;
     if (!control_get_u64(reply, "seq", ret_seq))
         return complain_answer(call->command->name, call->target.store);
-    const struct horizon_goal goal = {
-        .store = call->target.store, .is_remote = true, .seq = *ret_seq};
+    const struct horizon_goal goal = {.store = call->target.store,
+                                      .is_remote = true,
+                                      .seq = *ret_seq,
+                                      .generation = json_count(reply, "generation")};
     return horizon_wait(call->command->name, &goal, 1, horizon_deadline(-1), &left);
 }
 

@@ -129,14 +129,7 @@ static int verify_remote(const struct mount_entry *mount)
     return CLI_NOT_DRAINED;
 }
 
-/* The mount and its daemon are gone. Only the disk decides whether that was a success. */
-static int umount_verify(const struct mount_entry *mount, const struct umount_request *request)
-{
-    int code = verify_nvme(mount, request);
-    return code == CLI_OK && request->drain == DRAIN_REMOTE ? verify_remote(mount) : code;
-}
-
-/* The store is one of several nodes, and its daemon was told not to wait for the union of all. */
+/* The disk of one of several nodes does not tell whether the union of all has its data. */
 static int verify_union(const struct mount_entry *mount)
 {
     _cleanup_free_ char *node = xasprintf("%s/node", mount->store);
@@ -147,6 +140,17 @@ static int verify_union(const struct mount_entry *mount)
              "all of it yet: that waits for other nodes",
              mount->mountpoint);
     return CLI_NOT_DRAINED;
+}
+
+/* The mount and its daemon are gone. Only the disk decides whether that was a success. `waited`:
+ * the daemon did not end before readers saw all. */
+static int umount_verify(const struct mount_entry *mount, const struct umount_request *request,
+                         bool waited)
+{
+    int code = verify_nvme(mount, request);
+    if (code == CLI_OK && request->drain == DRAIN_REMOTE)
+        code = verify_remote(mount);
+    return code == CLI_OK && request->drain == DRAIN_REMOTE && !waited ? verify_union(mount) : code;
 }
 
 /* --- draining and unmounting ------------------------------------------------------------------ */
@@ -173,6 +177,7 @@ static int umount_drain(const struct mount_entry *mount, bool remote, int64_t de
         return code;
     if (!control_get_u64(reply, "seq", &goal.seq))
         return complain_answer("umount", mount->store);
+    goal.generation = json_count(reply, "generation");
     code = horizon_wait("umount", &goal, 1, deadline, &left);
     if (code == CLI_NOT_MET)
         complain("umount",
@@ -320,8 +325,9 @@ static int ending_poll(const struct ending *e, const struct umount_request *requ
     return !stage || strcmp(stage, request->stage) == 0;
 }
 
+/* `drained`: the daemon was asked to wait for the remote at its end. */
 static int await_end(const struct mount_entry *mount, const struct umount_request *request,
-                     int64_t deadline)
+                     int64_t deadline, bool drained)
 {
     struct ending e = {.mount = mount, .deadline = deadline, .began = clock_monotonic_ns()};
     pid_t pid = 0;
@@ -333,10 +339,8 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
             return CLI_INTERRUPTED;
         ending_help(&e);
     }
-    if (held == 0) {
-        int code = umount_verify(mount, request);
-        return code == CLI_OK && e.remote_left ? verify_union(mount) : code;
-    }
+    if (held == 0)
+        return umount_verify(mount, request, drained && !e.remote_left);
     return complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s",
                     strerror(-held));
 }
@@ -363,7 +367,7 @@ static int umount_without_daemon(const struct mount_entry *mount,
 {
     if (!is_gone(mount))
         return complain("umount", "store %s: %s", mount->store, daemon_trouble(-ENOENT));
-    return await_end(mount, request, deadline);
+    return await_end(mount, request, deadline, false);
 }
 
 static int umount_one(const struct mount_entry *mount, const struct umount_request *request)
@@ -378,7 +382,7 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     /* A store that is not to be seen from here has no lock either, though its daemon may
      * be well. */
     if (store_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
-        return (code = remove_dead(mount)) == CLI_OK ? umount_verify(mount, request) : code;
+        return (code = remove_dead(mount)) == CLI_OK ? umount_verify(mount, request, false) : code;
     code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
     if (code == CLI_OK)
         code = umount_drain(mount, request->drain == DRAIN_REMOTE, deadline);
@@ -389,7 +393,7 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
     if (code == HORIZON_ENDED)
         code = umount_without_daemon(mount, request, deadline);
     else if (code == CLI_OK)
-        code = await_end(mount, request, deadline);
+        code = await_end(mount, request, deadline, true);
     return code;
 }
 

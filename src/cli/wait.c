@@ -32,13 +32,15 @@ struct wait_request {
     VECTOR(struct awaited) awaited; /* at the level of the remote */
 };
 
-static struct horizon_goal *goal_of(struct wait_request *request, char *store)
+/* Of the first path's generation: if another path's is a later one, the wait fails. */
+static struct horizon_goal *goal_of(struct wait_request *request, char *store, uint64_t generation)
 {
     for (size_t i = 0; i < request->goals.count; i++)
         if (strcmp(request->goals.at[i].store, store) == 0)
             return &request->goals.at[i];
     struct horizon_goal *goal = vector_next(&request->goals);
-    *goal = (struct horizon_goal){.store = store, .is_remote = request->level == WAIT_REMOTE};
+    *goal = (struct horizon_goal){
+        .store = store, .is_remote = request->level == WAIT_REMOTE, .generation = generation};
     return goal;
 }
 
@@ -54,7 +56,7 @@ static int add_goal(struct wait_request *request, const struct mount_entry *moun
         return CLI_FAILED;
     if (!control_get_u64(reply, "seq", &seq))
         return complain_answer("wait", mount->store);
-    struct horizon_goal *goal = goal_of(request, mount->store);
+    struct horizon_goal *goal = goal_of(request, mount->store, json_count(reply, "generation"));
     goal->seq = max_u64(goal->seq, seq);
     goal->bytes += json_count(reply, "bytes");
     return CLI_OK;

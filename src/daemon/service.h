@@ -67,17 +67,18 @@ void service_free(struct service *service);
  *   {"verb":"status"}
  *      -> the status object (docs/operations.md)
  *   {"verb":"need","ino":N,"level":"nvme"|"remote"}
- *      -> {"seq":S,"bytes":B}: all on that path is at the level when its horizon is at S or later
+ *      -> {"seq":S,"generation":G,"bytes":B}: all on that path is at the level when its horizon is
+ *         at S or later, in that generation (of several nodes, else 0)
  *   {"verb":"horizon"}
- *      -> {"nvme":S,"newest":S2,"missing_bytes":B}, and "error" when there is one; of a remote
- *         "remote":S, "remote_missing_bytes", "remote_state", and "remote_error" while it is out of
- *         reach or lost to us
+ *      -> {"nvme":S,"newest":S2,"generation":G,"missing_bytes":B}, and "error" when there is
+ *         one; of a remote "remote":S, "remote_missing_bytes", "remote_state", and "remote_error"
+ *         while it is out of reach or lost to us
  *   {"verb":"urgent","on":true|false}
  *      -> {}: lifts limits while a client waits, with "level":"remote" those of the upload too;
  *         asked for again by each poll, so a waiter that dies must not leave it on for more than a
  *         few seconds
  *   {"verb":"drain"}
- *      -> {"seq":S}: seals everything; the horizon must reach S. With
+ *      -> {"seq":S,"generation":G}: seals everything; the horizon must reach S. With
  *         "level":"remote","at_end":true|false the end of the service waits for the remote, or does
  *         not
  *   {"verb":"job_start","kind":"scrub"|"gc","local":B,"remote":B,"rate":BYTES,"dry_run":B}

@@ -31,6 +31,14 @@ static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
     return r;
 }
 
+/* Operations of one generation say nothing of those of another, in which numbers begin anew from an
+ * earlier one. */
+static void add_seq(struct service *service, uint64_t seq, cJSON *reply)
+{
+    control_add_u64(reply, "seq", seq);
+    control_add_u64(reply, "generation", store_generation(service->store));
+}
+
 cJSON *handle_need(struct service *service, const cJSON *request)
 {
     uint64_t ino, seq = 0;
@@ -48,7 +56,7 @@ cJSON *handle_need(struct service *service, const cJSON *request)
     if (r < 0)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "seq", seq);
+    add_seq(service, seq, reply);
     control_add_u64(reply, "bytes",
                     remote ? remote_side_missing_bytes(service, seq)
                            : store_missing_bytes(service->store, seq));
@@ -79,6 +87,7 @@ cJSON *handle_horizon(struct service *service, const cJSON *request)
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "nvme", s.nvme.horizon_seq);
     control_add_u64(reply, "newest", s.newest_seq);
+    control_add_u64(reply, "generation", store_generation(service->store));
     control_add_u64(reply, "missing_bytes", store_missing_bytes(service->store, s.newest_seq));
     if (s.nvme.errors && clock_monotonic_ns() - s.nvme.last_error_ns < URGENT_LEASE_NS)
         (void)cJSON_AddStringToObject(reply, "error", s.nvme.last_error);
@@ -114,7 +123,7 @@ cJSON *handle_drain(struct service *service, const cJSON *request)
     if (r < 0)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
-    control_add_u64(reply, "seq", history_newest(service->commit->history));
+    add_seq(service, history_newest(service->commit->history), reply);
     return reply;
 }
 

@@ -56,6 +56,11 @@ int node_meet_union(struct node *node, char **ret_text)
     return node_file_write(node);
 }
 
+uint64_t node_generation(const struct node *node)
+{
+    return node->file.generation;
+}
+
 uint64_t node_next_generation(const struct node *node)
 {
     return atomic_load(&node->looker.next_generation);

@@ -64,6 +64,8 @@ CAIRN_MUST_CHECK int node_find_way_back(struct node *node, uint64_t *ret_head, c
 CAIRN_MUST_CHECK int node_went_back(struct node *node, bool serves, char **ret_text);
 /* That of the union that it is behind. Any thread. */
 uint64_t node_next_generation(const struct node *node);
+/* That of the store's state: it stays as long as the store is open. Any thread. */
+uint64_t node_generation(const struct node *node);
 
 /* --- node.c, for the thread that opens the store ---------------------------------------------- */
 

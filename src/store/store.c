@@ -456,6 +456,11 @@ bool store_is_behind(struct store *store, uint64_t *ret_generation)
     return true;
 }
 
+uint64_t store_generation(const struct store *store)
+{
+    return store->node ? node_generation(store->node) : 0;
+}
+
 void store_on_open(struct store *store, void (*fn)(void *arg, int64_t opens), void *arg)
 {
     if (store->node)

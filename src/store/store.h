@@ -68,6 +68,8 @@ bool store_owns_inode(struct store *store, uint64_t ino);
 /* Where several nodes write the remote: did all others go back to an earlier state than this
  * store's? Then nothing is acknowledged here until it is opened again (back.h). */
 bool store_is_behind(struct store *store, uint64_t *ret_generation);
+/* How often all nodes had gone back when it was opened. Any thread. */
+uint64_t store_generation(const struct store *store);
 /* As node_on_open(), between store_open() and store_start(). */
 void store_on_open(struct store *store, void (*fn)(void *arg, int64_t opens), void *arg);
 

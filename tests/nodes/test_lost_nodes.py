@@ -74,6 +74,19 @@ def await_back(mount, generation=1):
              BACK_S, f"{mount.mnt} to go back")
 
 
+def waiting(mount, level, name):
+    wait = subprocess.Popen([mount.binary, "wait", at(mount, name), "--level", level], stderr=subprocess.PIPE, text=True, env=mount.env)
+    return level, wait
+
+
+def expect_set_aside(waits):
+    """What a wait for the remote was for never comes there; NVMe had it."""
+    for level, wait in waits:
+        said = wait.communicate(timeout=60)[1]
+        assert wait.returncode == (1 if level == "remote" else 0), (level, wait.returncode, said)
+        assert level == "nvme" or "what this node had done since is set aside" in said, said
+
+
 class Trainer:
     """A process that began when it was made."""
 
@@ -125,6 +138,7 @@ def test_all_go_back_and_on(on_remote, remote):
         save(mount, "later-" + os.path.basename(mount.root), b"later" * 1000)
     trainer = Trainer()
     names = {mount: "later-" + os.path.basename(mount.root) for mount in (a, b)}
+    waits = [waiting(mount, level, names[mount]) for mount in (a, b) for level in ("nvme", "remote")]
     for mount in (a, b):
         await_back(mount)
         rig.poll(lambda mount=mount: sorted(os.listdir(mount.mnt)) == ["a", "b", "c"], TAKEN_S, "all that the union has")
@@ -139,6 +153,7 @@ def test_all_go_back_and_on(on_remote, remote):
     save_soon(b, "again-b")
     see(b, "again-a")
     see(a, "again-b")
+    expect_set_aside(waits)
     assert trainer.save(at(a, "from-before")) == errno.EIO
     trainer.end()
     assert not os.path.exists(at(a, "from-before"))

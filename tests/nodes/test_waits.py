@@ -163,10 +163,18 @@ def test_umount_with_drain_remote_ends_when_readers_see_it(node, shared):
 
 
 def test_umount_alone_does_not_wait_for_other_nodes(node, shared):
+    """Another umount, which does, says that it cannot tell: all nodes may go back to what readers see."""
     a, b = merging_pair(node)
-    with paused(b):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(paused(b))
         rig.write_file(os.path.join(a.mnt, "file"), b"x" * 1000)
+        rig.poll(lambda: level(a, "file") == "nvme" and a.status()["remote"]["behind_bytes"] == 0, 30, "the upload")
+        drain = stack.enter_context(verb(a, "umount", a.mnt, "--drain", "remote"))
+        with pytest.raises(subprocess.TimeoutExpired):
+            drain.wait(2)
         begin = time.monotonic()
         a.umount()  # the merger tries for 5 s to end what it began
         assert time.monotonic() - begin < 15
+        assert drain.wait(30) == 4 and "cannot tell whether readers see all of it yet" in drain.stderr.read()
+        assert not readers_see(b, shared, "file")
     rig.poll(lambda: readers_see(b, shared, "file"), 60, "the file, merged by the node that stays")
