@@ -252,6 +252,24 @@ def test_a_job_whose_daemon_died_and_whose_remote_went_away(slurm):
 
 
 @pytest.mark.needs_mount
+def test_what_was_set_aside_stays(slurm):
+    """All nodes went back to an earlier state (tests/nodes/test_lost_nodes.py): this node alone has what it had done since."""
+    slurm.configure()
+    slurm.run("prolog")
+    save(slurm)
+    aside = os.path.join(slurm.store, "aside", "1")
+    os.makedirs(aside)
+    rig.write_file(os.path.join(aside, "superblock"), b"x")
+    said = slurm.run("epilog", code=1)
+    assert "is set aside" in said and f"it stays in {slurm.store}" in said
+    assert os.listdir(aside) == ["superblock"] and not os.path.lexists(slurm.mnt)
+    assert slurm.published(f"{slurm.directory}/copy", "checkpoint") == SAVED
+    shutil.rmtree(os.path.dirname(aside))
+    slurm.run("epilog")
+    assert os.listdir(f"{slurm.directory}/nvme") == []
+
+
+@pytest.mark.needs_mount
 @pytest.mark.parametrize("dead", [False, True], ids=["alive", "dead"])
 def test_the_mount_of_another_job(slurm, dead):
     """With one MOUNTPOINT for all jobs: the epilog drains and unmounts no store but its own, and removes none then."""
