@@ -159,8 +159,8 @@ def begin(request, mount_factory, directory, sanitized):
 
     def make(**options):
         root = tempfile.mkdtemp(prefix="node-", dir=directory)
-        mount = mount_factory(root, kind=successor.KeptRemote, remote=remotes.DirRemote(os.path.join(root, "remotes")), **{**OPTIONS, **options},
-                              request=request)
+        remote = remotes.DirRemote(os.path.join(root, "remotes"))
+        mount = mount_factory(root, kind=successor.KeptRemote, remote=remote, **{**OPTIONS, **options}, request=request)
         work = Work(mount)
         work.fault = viewfault.ViewFault(mount, build, os.path.join(root, "view-reads"))
         mount.mount()

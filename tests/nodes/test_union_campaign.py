@@ -61,7 +61,8 @@ class Job:
         print(path, "was read empty", os.fstat(file.fileno()), [read_or_error(file.fileno()) for _ in range(3)])
         for node in self.nodes:
             with contextlib.suppress(OSError):
-                print(node.mnt, [(p, os.stat(p).st_size) for p in self.paths(node.mnt)[1] if os.stat(p).st_ino == os.fstat(file.fileno()).st_ino])
+                ino = os.fstat(file.fileno()).st_ino
+                print(node.mnt, [(p, os.stat(p).st_size) for p in self.paths(node.mnt)[1] if os.stat(p).st_ino == ino])
         print(self.last)
 
     def paths(self, mnt):
