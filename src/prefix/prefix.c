@@ -127,12 +127,25 @@ static int count_remaining(uint64_t id, const struct tier_object *object, void *
     return 0;
 }
 
+/* A damaged marker is as good as a lost one, if its copy is whole. Else the object may be any. */
+static int meet_damaged_marker(struct prefix *prefix, int error)
+{
+    struct prefix_info copy = {0};
+    bool has_copy = read_marker(prefix, MARKER_COPY, &copy) == 0;
+    explicit_bzero(&copy, sizeof copy);
+    prefix->beginning.marker_is_damaged = has_copy;
+    return has_copy ? -ENOENT : error;
+}
+
 /* Counts packs and runs only where marker or heads are missing: there may be many. */
 static int look_once(struct prefix *prefix, struct remains *ret)
 {
     struct tier *tier = prefix->tier;
     *ret = (struct remains){0};
     int r = prefix->has_marker ? 0 : prefix_meet(prefix);
+    prefix->beginning.marker_is_damaged = false;
+    if (r == -EUCLEAN || r == -EBADMSG)
+        r = meet_damaged_marker(prefix, r);
     if (r == 0 || r == -ENOENT)
         r = tier->ops->list(tier, "heads", NULL, count_remaining_head, ret);
     if (r < 0 || (prefix->has_marker && ret->heads))
@@ -234,6 +247,12 @@ static int restore_marker(struct prefix *prefix, const struct remains *left, boo
     return 0;
 }
 
+static const char *describe_marker(const struct prefix *prefix)
+{
+    return prefix->beginning.marker_is_damaged ? "has a damaged marker, the object 'cairn'"
+                                               : "has lost its marker, the object 'cairn'";
+}
+
 /* Says what was lost, what is left, and what --takeover would do. */
 static char *explain_remains(struct prefix *prefix, const struct remains *left, bool has_marker,
                              bool has_store)
@@ -241,7 +260,7 @@ static char *explain_remains(struct prefix *prefix, const struct remains *left, 
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     _cleanup_free_ char *what = describe_remains(left);
     bool knows_head = !left->heads && has_store && may_publish_again(prefix, left, head);
-    const char *lost = has_marker ? "every head" : "its marker, the object 'cairn'";
+    const char *lost = has_marker ? "has lost every head" : describe_marker(prefix);
     const char *takeover =
         left->heads && prefix->beginning.marker_is_lost
             ? "write the marker anew, and go on from the newest head"
@@ -252,7 +271,7 @@ static char *explain_remains(struct prefix *prefix, const struct remains *left, 
             : "begin anew beside them; a STORE that published there publishes its newest head "
               "again "
               "instead";
-    return xasprintf("%s has lost %s: %s. Nothing was changed. Restore the objects from a copy or "
+    return xasprintf("%s %s: %s. Nothing was changed. Restore the objects from a copy or "
                      "an older version, or mount with --takeover to %s (nothing is deleted)",
                      prefix->name, lost, what, takeover);
 }
@@ -282,8 +301,7 @@ static int judge_remains(struct prefix *prefix, const struct remains *left, bool
     if (r < 0 && r != -ENOENT)
         return r;
     if (prefix->options->read_only && left->heads && prefix->has_marker) {
-        log_warn("%s has lost its marker, the object 'cairn': it is read by the copy of that",
-                 prefix->name);
+        log_warn("%s %s: it is read by the copy of that", prefix->name, describe_marker(prefix));
         return 0;
     }
     if (prefix->options->takeover && !prefix->options->read_only)
@@ -394,7 +412,8 @@ static int make_marker(struct prefix *prefix)
 {
     struct prefix_info info, found = {0};
     check(!prefix->options->read_only);
-    bool exists = prefix->has_marker && !prefix->beginning.marker_is_lost;
+    bool exists = prefix->beginning.marker_is_damaged ||
+                  (prefix->has_marker && !prefix->beginning.marker_is_lost);
     if (prefix->has_marker)
         info = prefix->marker;
     else

@@ -68,6 +68,7 @@ struct head_tries {
 /* The beginning of a history, or its continuation, in a prefix that lost something. */
 struct prefix_beginning {
     bool marker_is_lost;    /* `marker` is from elsewhere: it is to be written anew */
+    bool marker_is_damaged; /* the same, and an object is there */
     bool is_anew;           /* beside what is left of a prefix without heads or marker */
     uint64_t number, epoch; /* of the first head: numbers go on above them */
 };

@@ -15,6 +15,7 @@ import successor
 pytestmark = pytest.mark.needs_mount
 
 LOSSES = {"heads": ("heads/",), "marker": ("cairn",), "both": ("heads/", "cairn")}
+HOW = [*LOSSES, "damaged marker", "empty marker"]
 CONTENT = {f"step{i}": bytes([i]) * 300_000 for i in range(3)}
 
 
@@ -35,6 +36,9 @@ def published(on_remote, remote):
 
 
 def lose(remote, what):
+    if what.endswith(" marker"):
+        remote.put("cairn", remote.get("cairn")[:-1] + b"x" if what.startswith("damaged") else b"")
+        return
     for name in list(remote.names()):
         if name.startswith(LOSSES[what]):
             remote.delete(name)
@@ -52,7 +56,7 @@ def fresh_sees(mount, content):
         check(fresh, content)
 
 
-@pytest.mark.parametrize("what", LOSSES)
+@pytest.mark.parametrize("what", HOW)
 def test_no_history_begins_there(published, remote, what):
     """With an empty store, and with the one that published there: how much is left, since when, and what to do. Nothing is changed."""
     lose(remote, what)
@@ -60,24 +64,25 @@ def test_no_history_begins_there(published, remote, what):
     packs = len([name for name in left if name.startswith("packs/")])
     for mount in (published.fresh(), published):
         said = mount.refused()
-        assert ("its marker, the object 'cairn'" if what != "heads" else "every head") in said, said
+        assert {"heads": "has lost every head"}.get(what, "marker, the object 'cairn'") in said, said
+        assert ("has a damaged marker" in said) == what.endswith(" marker"), said
         assert f" {packs} packs" in said and re.search(r"since 2\d{3}-\d\d-\d\d", said) and "--takeover" in said, said
         assert remote.objects() == left
 
 
-@pytest.mark.parametrize("what", LOSSES)
+@pytest.mark.parametrize("what", HOW)
 def test_reading_without_a_mount(published, remote, what):
     """A copy of the marker is enough to read. Without heads it is said what is missing, and not that nothing was published."""
     lose(remote, what)
     done = published.cairn("ls", remote.spec("/"))
-    if what == "marker":
+    if what.endswith("marker"):
         assert done.returncode == 0 and sorted(done.stdout.split()) == sorted(CONTENT), done
     else:
         assert done.returncode == 1 and "has lost" in done.stderr and "nothing was" not in done.stderr, done
         assert " packs and " in done.stderr, done
 
 
-@pytest.mark.parametrize("what", LOSSES)
+@pytest.mark.parametrize("what", HOW)
 def test_the_store_that_published_there_restores_it(published, remote, what):
     """Its head is published again, and its marker is written anew, with the key that the store has."""
     lose(remote, what)
@@ -90,10 +95,11 @@ def test_the_store_that_published_there_restores_it(published, remote, what):
     fresh_sees(published, {**CONTENT, "more": b"more"})
 
 
-def test_a_marker_is_restored_from_its_copy(published, remote):
+@pytest.mark.parametrize("what", ["marker", "damaged marker"])
+def test_a_marker_is_restored_from_its_copy(published, remote, what):
     """By a node that never was there before."""
     marker = remote.get("cairn")
-    lose(remote, "marker")
+    lose(remote, what)
     with published.elsewhere(takeover=True) as fresh:
         check(fresh)
     assert remote.get("cairn") == marker
