@@ -35,7 +35,7 @@ static void add_text(struct bytes *text, const char *line)
 }
 
 /* A line each: the stay, the store, a block that is wanted, and those that it has; after the end of
- * a generation that; then a checksum. */
+ * a generation that, and from when it goes back the epochs that it used; then a checksum. */
 int node_file_write(const struct node *node)
 {
     const struct node_file *file = &node->file;
@@ -54,8 +54,9 @@ int node_file_write(const struct node *node)
     if (file->generation) {
         add_line(&text, "generation ", file->generation);
         add_line(&text, "opens ", (uint64_t)file->opens);
-        add_line(&text, "used ", file->used);
     }
+    if (file->generation || file->used)
+        add_line(&text, "used ", file->used);
     (void)snprintf(line, sizeof line, "crc32 %08x\n", crc32_of(0, text.at, text.count));
     add_text(&text, line);
     return io_write_file_durable(path, text.at, text.count);

@@ -60,7 +60,8 @@ int adopt_clean_up(struct store *store, char **ret_text)
 
 /* --- carrying the verdict out ----------------------------------------------------------------- */
 
-/* Begins with the head, whose runs are here, whatever else was. */
+/* Begins with the head, whose runs are here, whatever else was. One without runs has no state: the
+ * view is that of a new store. */
 int adopt_begin_with(struct store *store, const struct head *head, char **ret_text)
 {
     int r = adopt_mark(store);
@@ -70,9 +71,9 @@ int adopt_begin_with(struct store *store, const struct head *head, char **ret_te
         r = local_head_write(&store->local, head);
     if (r == 0)
         r = adopt_unmark(store);
-    if (r == 0)
+    if (r == 0 && head->run_count > 0)
         journal_set_anchor(store->commit.journal, head);
-    else
+    if (r < 0)
         *ret_text =
             xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
                       store->remote->prefix.name, (unsigned long long)head->number, strerror(-r));
@@ -158,6 +159,25 @@ static bool went_back_from(const struct store *store, const struct head *known,
 {
     return head_is_from_here(&store->remote->prefix, known) && !head_was_published(known) &&
            head_gave_up(known, head);
+}
+
+/* A node that went back goes on from the state of then, whether or not its remote says so yet: what
+ * it gave up counts nowhere. The next head rests on it. */
+static bool goes_on_from_back_then(struct store *store, const struct head *known)
+{
+    struct head *head = &store->remote->prefix.head;
+    if (!store->node || !known || !went_back_from(store, known, head))
+        return false;
+    struct head newest = *head;
+    *head = *known;
+    head->number = max_u64(known->number, newest.number);
+    head->epoch = max_u64(known->epoch, newest.epoch);
+    head->max_ino = max_u64(known->max_ino, newest.max_ino);
+    head->max_id = max_u64(known->max_id, newest.max_id);
+    struct head_given_up *last = &head->given_up[head->given_up_count - 1];
+    last->last = head->number;
+    last->epoch = max_u64(last->epoch, head->epoch);
+    return true;
 }
 
 /* Judges the newest head, and makes sure that STORE/runs has what the verdict needs: before
@@ -246,6 +266,8 @@ int adopt_decide(struct store *store, char **ret_text)
     int r = 0;
     /* A writer's store has more than the newest head says. */
     bool looks_back = has_state && head_choice_is_made(&remote->options.at);
+    if (has_state && goes_on_from_back_then(store, has_known ? known : NULL))
+        return 0;
     if (has_state && (looks_back || !has_known ||
                       memcmp(known->nonce, remote->prefix.head.nonce, sizeof known->nonce) != 0))
         r = settle_adoption(store, has_known ? known : NULL, ret_text);
@@ -271,6 +293,8 @@ int adopt_may(void *arg, char **ret_text)
     _cleanup_free_ struct head *read = xmalloc(sizeof *read);
     const struct head *known = read_known(store, read) ? read : NULL;
     enum verdict verdict = VERDICT_KEEP;
+    if (goes_on_from_back_then(store, known))
+        return 0;
     int r =
         remote->prefix.head.run_count > 0 ? judge_and_fetch(store, known, &verdict, ret_text) : 0;
     if (r == 0)
@@ -299,6 +323,8 @@ int adopt_is_consistent(void *arg, char **ret_text)
     const struct head *head = &remote->prefix.head;
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     bool knows = local_head_read(&store->local, known) == 0 && !local_head_is_lost(known);
+    if (goes_on_from_back_then(store, knows ? known : NULL))
+        return 0;
     bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 ||
                               head_same_state(known, head));
     bool is_ours = !head_is_theirs(&store->local, head);

@@ -2,6 +2,7 @@
 """A node is lost: the union of all goes back to the newest state that all nodes told; each sets aside what it did later, and goes on."""
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import remote as remotes
 import rig
 import successor
+from test_list import look, own
 
 TAKEN_S = 30
 LEASE_S = 6
@@ -280,6 +282,71 @@ def test_what_a_lost_node_had_is_set_aside_by_itself(node):
     assert [name for name in there if name.startswith("own")]
     save_soon(b, "own-0", b"again" * 100)
     rig.poll(lambda: os.path.exists(at(a, "own-0")) and rig.read_file(at(a, "own-0")) == b"again" * 100, TAKEN_S, "its new file")
+
+
+def test_all_go_back_to_nothing(node, shared):
+    """One is ended before it told anything: then there is no state of all, although the other has published some of its own."""
+    a, b = node(), node()
+    os.kill(b.daemon(), signal.SIGSTOP)
+    save(a, "early", b"early" * 1000)
+    rig.poll(lambda: any("/heads/" in name for name in shared.names("nodes")), TAKEN_S, "a head of its own")
+    (stay,) = (one for one in look(a)["nodes"] if b.store in one["holder"])
+    a.verb("nodes", "end", a.mnt, str(stay["epoch"]))
+    os.kill(b.daemon(), signal.SIGCONT)
+    for mount in (a, b):
+        await_back(mount)
+        assert os.listdir(mount.mnt) == []
+    assert "early" in a.verb("ls", os.path.join(a.store, "aside", "1")).stdout.split()
+    for number in range(3):
+        save_soon(a, f"again-{number}")
+        a.wait(level="remote")
+        see(b, f"again-{number}")
+    assert aside(a) == aside(b) == ["1"]
+    for mount in (a, b):
+        mount.kill9()
+        mount.mount()
+        assert sorted(os.listdir(mount.mnt)) == ["again-0", "again-1", "again-2"]
+        mount.umount()
+        done = mount.fsck()
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_daemon_that_dies_when_it_has_gone_back(request, on_remote, shared, sanitized):
+    """Its own remote does not say so yet: the next daemon goes on from the state of then, and not from what was given up."""
+    library = os.path.abspath(os.path.join(request.config.getoption("--build"), "tests", "faults", "libfaultsteps.so"))
+    if sanitized or not os.path.exists(library):
+        pytest.skip("skipped: a sanitizer cannot be preloaded" if sanitized else "skipped: the tests were not built")
+    mounts = a, b = [on_remote(shared, kind=KeptNode, nodes=True, writeback_delay="50ms", lease="12s", successor="on", crash_window="0")
+                     for _ in range(2)]
+    fault = os.path.join(a.root, "fault")
+    a.env = {**a.env, "LD_PRELOAD": library, "STEP_FAULT": fault}
+    for mount in mounts:
+        save(mount.mount(), os.path.basename(mount.root), b"first" * 1000)
+    for mount in mounts:
+        see(mount, os.path.basename(a.root))
+        see(mount, os.path.basename(b.root))
+    os.kill(b.daemon(), signal.SIGSTOP)
+    own_heads = f"nodes/{own(a)['node']:016x}/heads"
+    before = len(shared.names(own_heads))
+    save(a, "given-up", b"later" * 1000)
+    rig.poll(lambda: len(shared.names(own_heads)) > before, TAKEN_S, "a head of its own")
+    (stay,) = (one for one in look(a)["nodes"] if b.store in one["holder"])
+    rig.write_file(fault, f"9 after 3 {a.store}/back -")  # it is written twice, and removed
+    a.verb("nodes", "end", a.mnt, str(stay["epoch"]))
+    rig.poll(lambda: not os.path.exists(fault), BACK_S, "the daemon to die")
+    os.kill(b.daemon(), signal.SIGCONT)
+    for mount in mounts:
+        await_back(mount)
+        assert sorted(os.listdir(mount.mnt)) == sorted(os.path.basename(one.root) for one in mounts)
+    assert re.search(r"^used [0-9a-f]*[1-9a-f]", rig.read_text(os.path.join(a.store, "node")), re.M)
+    save_soon(a, "again")
+    a.wait(level="remote")
+    see(b, "again")
+    assert "given-up" not in os.listdir(a.mnt)
+    for mount in mounts:
+        mount.umount()
+        done = mount.fsck()
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("pause", [0.05, 0.2, 0.4, 0.7])
