@@ -94,6 +94,25 @@ def log(root, path, number, sync):
         os.close(fd)
 
 
+def remove_all(root, path):
+    """As rm -rf does it with one name: what is gone already is fine, and so is a directory that got something since."""
+    try:
+        os.unlink(path, dir_fd=root)
+    except IsADirectoryError:
+        with contextlib.suppress(FileNotFoundError):
+            remove_empty(root, path)
+    except FileNotFoundError:
+        pass
+
+
+def remove_empty(root, path):
+    try:
+        os.rmdir(path, dir_fd=root)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+
+
 COMMANDS = {
     "make": make,
     "write": write_anew,
@@ -102,6 +121,7 @@ COMMANDS = {
     "overwrite": overwrite,
     "release": release,
     "remove": lambda root, path: os.unlink(path, dir_fd=root),
+    "remove_all": remove_all,
     "rmdir": lambda root, path: os.rmdir(path, dir_fd=root),
 }
 
