@@ -11,12 +11,12 @@
 /* Beside the lease: whole seconds of the medium's clock, and a clock that runs slower. */
 #define MARGIN_NS (2 * SECOND_NS)
 
-/* The row of the node's newest stay. */
+/* The row of the node's newest stay that told anything: a later one may have ended before. */
 static bool find_row(const struct node *node, const struct head *head, struct head_writer *ret)
 {
     *ret = (struct head_writer){0};
     for (uint32_t i = 0; i < head->writer_count; i++)
-        if (head->writers[i].node == node->local->sb.node)
+        if (head->writers[i].node == node->local->sb.node && head->writers[i].feed_round)
             *ret = head->writers[i];
     return ret->epoch != 0;
 }
@@ -73,7 +73,7 @@ int node_find_way_back(struct node *node, uint64_t *ret_head, char **ret_text)
     struct head_writer row;
     struct told told;
     *ret_head = 0;
-    if (!find_row(node, &prefix->head, &row) || row.feed_round == 0)
+    if (!find_row(node, &prefix->head, &row))
         return 0;
     int r = told_read(prefix, row.feed_round, row.epoch, &told);
     if (r == 0) {

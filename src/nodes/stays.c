@@ -480,13 +480,18 @@ static int read_totals(struct stays *stays, struct stay *stay)
     return 0;
 }
 
-/* A node's newest feed names all content of the node: the row of a stay before is of no use. */
+static bool has_told(const struct stay *stay, uint64_t round)
+{
+    return (stay->has_row && stay->row.feed_round > 0) || stay_feeds_up_to(stay, round) > 0;
+}
+
+/* A node's newest feed names all content of the node: the row of a stay before is of no use, unless
+ * the later one ended before it told anything. */
 static bool is_over(const struct stays *stays, const struct stay *stay, uint64_t round)
 {
     for (size_t i = 0; i < stays->list.count; i++) {
         const struct stay *other = &stays->list.at[i];
-        if (other->node == stay->node && other->epoch > stay->epoch &&
-            (other->has_row || stay_feeds_up_to(other, round) > 0))
+        if (other->node == stay->node && other->epoch > stay->epoch && has_told(other, round))
             return true;
     }
     return false;

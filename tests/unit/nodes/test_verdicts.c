@@ -156,6 +156,39 @@ CheckedTest(verdicts, a_node_that_never_told, check_heads)
     assert_u64(head_generation(&head), 1, "it ends once");
 }
 
+/* What it had told in the stay before is all that there is of it: no head may forget which content
+ * that is, and it is what the node goes back to. */
+CheckedTest(verdicts, a_node_that_came_back_and_told_nothing, check_heads)
+{
+    uint64_t before = EPOCH(1);
+    next_round(60);
+    turn();
+    world_leave(&w, 1);
+    next_round(20);
+    turn();
+    read_newest();
+    assert_u64(row(1)->state, HEAD_WRITER_ENDED);
+    world_join(&w, 1);
+    world_die(&w, 1);
+    let_verdict_come();
+    read_newest();
+    assert_u64(head_generation(&head), 1);
+    assert_u64(row(1)->feed_round, 0);
+    world_set_aside(&w, 0, &head);
+    world_set_aside(&w, 2, &head);
+    world_join(&w, 3);
+    w.nodes[3].generation = 1;
+    for (unsigned i = 0; i < 3; i++) {
+        next_round(40);
+        turn();
+    }
+    uint64_t ended_at = head.number;
+    read_newest();
+    cr_assert_gt(head.number, ended_at);
+    cr_assert_eq(head.writers[1].epoch, before, "%llu", (unsigned long long)head.writers[1].epoch);
+    assert_u64(head.writers[1].feed_round, ROUND_MAX);
+}
+
 /* The node itself, the store, or the job may be what stands still. */
 CheckedTest(verdicts, most_are_silent, check_heads)
 {
