@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Inodes of the union as those of this node. */
+#include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
@@ -33,6 +34,13 @@ void ino_set_clear(struct ino_set **set)
         HASH_DEL(*set, item);
         free(item);
     }
+}
+
+int take_later(struct take *take, uint64_t ino, const char *name, const char *why)
+{
+    (void)snprintf(take->later, sizeof take->later, "inode %llu%s%s: %s", (unsigned long long)ino,
+                   name ? ", " : "", name ? name : "", why);
+    return TAKEN_LATER;
 }
 
 /* --- operations ------------------------------------------------------------------------------- */
@@ -170,7 +178,7 @@ int take_inode(struct take *take, uint64_t ino)
     if (r < 0 || local.nlink == 0) /* its name comes, or goes, with a directory */
         return r == 0 || r == -ENOENT ? TAKEN_DONE : r;
     if (local.nascent || touched_has_inode(take->touched, local.ino))
-        return TAKEN_LATER;
+        return take_later(take, ino, NULL, "newer here");
     TRY(take_into(take, &inode, &local));
     return TAKEN_DONE;
 }

@@ -35,6 +35,8 @@ struct take {
      * daemon has to answer; it keeps them for a second only. */
     struct take_inos changed, rewritten;
     struct take_inos nameless; /* that lost their last names, and have not ended yet */
+    char later[512];           /* what was left for later last, and why */
+    int64_t later_since; /* monotonic ns, though all that this node did is merged; 0: nothing is */
     pthread_t thread;
     bool is_started;
     _Atomic bool stops;
@@ -56,6 +58,8 @@ enum taken {
     TAKEN_LATER, /* this node changed it, and no head has that yet */
 };
 
+/* TAKEN_LATER; `name`: what it is about, of an inode NULL. */
+int take_later(struct take *take, uint64_t ino, const char *name, const char *why);
 void ino_set_add(struct ino_set **set, uint64_t ino, uint64_t local);
 void ino_set_clear(struct ino_set **set);
 

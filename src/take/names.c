@@ -128,7 +128,10 @@ static int remove_file(struct take *take, uint64_t dir, const struct listed *nam
         return r;
     bool is_lost = r == IS_UNKNOWN && store_owns_inode(take->options.store, inode->ino);
     bool is_one_of_more = inode->nlink > 1 && inode->nlink > names;
-    return !is_lost && (is_one_of_more || names == 0) ? unlink_name(take, dir, name) : TAKEN_LATER;
+    if (!is_lost && (is_one_of_more || names == 0))
+        return unlink_name(take, dir, name);
+    return take_later(take, name->ino, name->name,
+                      is_lost ? "the union never had it" : "the union has another name of it");
 }
 
 /* As stands_dir(). One that joined another in the union, which is here as well, is gone: what was
@@ -153,7 +156,7 @@ static int remove_directory(struct take *take, uint64_t dir, const struct listed
     if (r < 0)
         return r;
     if (r == IS_THERE || (r == IS_UNKNOWN && store_owns_inode(take->options.store, name->ino)))
-        return TAKEN_LATER;
+        return take_later(take, name->ino, name->name, "the union has that directory elsewhere");
     struct listing part = {.is_full = true};
     for (later = TAKEN_DONE; part.is_full && later >= 0;) {
         next_part(&part);
@@ -176,7 +179,7 @@ static int remove_entry(struct take *take, uint64_t dir, const struct listed *na
     if (r < 0)
         return r == -ENOENT ? TAKEN_DONE : r;
     if (inode.nascent || is_newer_here(take, dir, name, name->ino))
-        return TAKEN_LATER;
+        return take_later(take, name->ino, name->name, "removed there, newer here");
     return S_ISDIR(inode.attrs.mode) ? remove_directory(take, dir, name)
                                      : remove_file(take, dir, name, &inode);
 }
@@ -199,11 +202,13 @@ static int move_entry(struct take *take, uint64_t dir, const struct listed *name
 {
     struct listed place = {.ino = inode->ino};
     int r = ns_readdir(take->ns, inode->parent, 0, 1024, note_place, &place);
-    if (r < 0 || place.len == 0)
-        return r < 0 ? r : TAKEN_LATER;
+    if (r < 0)
+        return r;
+    if (place.len == 0)
+        return take_later(take, inode->ino, name->name, "it has no name here to move from");
     if (is_newer_here(take, inode->parent, &place, inode->ino) ||
         (S_ISDIR(inode->attrs.mode) && ns_may_be_below(take->ns, dir, inode->ino)))
-        return TAKEN_LATER;
+        return take_later(take, inode->ino, name->name, "moved there, newer here");
     struct record rec = {.type = REC_RENAME,
                          .flags = RECORD_TAKEN,
                          .ino = inode->ino,
@@ -221,8 +226,13 @@ static int move_entry(struct take *take, uint64_t dir, const struct listed *name
 static int add_link(struct take *take, uint64_t dir, const struct listed *name,
                     const struct ns_inode *inode)
 {
-    if (inode->nlink == 0)
-        return TAKEN_LATER;
+    if (inode->nlink == 0) {
+        /* Removed here, where another node had moved it before: it comes back. The kernel may know
+         * the old one as long as it likes, by a name of before. */
+        if (!store_owns_inode(take->options.store, inode->ino))
+            vector_add(&take->nameless, inode->ino);
+        return take_later(take, inode->ino, name->name, "it was removed here");
+    }
     struct record rec = {.type = REC_LINK,
                          .flags = RECORD_TAKEN,
                          .ino = inode->ino,
@@ -238,12 +248,9 @@ static int add_new(struct take *take, uint64_t dir, const struct listed *name)
     struct view_inode inode;
     int r = view_inode(take->view, name->ino, &inode);
     if (r < 0) /* another head is shown since it was listed */
-        return r == -ENOENT ? TAKEN_LATER : r;
-    if (!S_ISDIR(inode.attrs.mode) && store_owns_inode(take->options.store, inode.ino)) {
-        log_debug("inode %llu of this node is in the union, and not here",
-                  (unsigned long long)inode.ino);
-        return TAKEN_LATER;
-    }
+        return r == -ENOENT ? take_later(take, name->ino, name->name, "gone since") : r;
+    if (!S_ISDIR(inode.attrs.mode) && store_owns_inode(take->options.store, inode.ino))
+        return take_later(take, inode.ino, name->name, "a file of this node, which it has no more");
     TRY(take_new_inode(take, &inode, dir, name->name, name->len));
     if (S_ISDIR(inode.attrs.mode))
         ino_set_add(&take->pending, inode.ino, 0);
@@ -256,7 +263,7 @@ static int add_entry(struct take *take, uint64_t dir, const struct listed *name)
     struct ns_inode inode;
     uint64_t local = local_of(take, name->ino);
     if (is_newer_here(take, dir, name, local))
-        return TAKEN_LATER;
+        return take_later(take, name->ino, name->name, "newer here");
     int r = ns_inode(take->ns, local, &inode);
     if (r == -ENOENT)
         return add_new(take, dir, name);
@@ -279,7 +286,7 @@ static int move_aside(struct take *take, uint64_t dir, const struct listed *name
         (uint16_t)snprintf(aside.name, sizeof aside.name, ".cairn-%llx", (unsigned long long)ino);
     int r = ns_lookup(take->ns, dir, aside.name, aside.len, &entry);
     if (r != -ENOENT)
-        return r < 0 ? r : TAKEN_LATER;
+        return r < 0 ? r : take_later(take, ino, name->name, "its place aside is taken");
     struct record rec = {.type = REC_RENAME,
                          .flags = RECORD_TAKEN,
                          .ino = ino,
@@ -304,7 +311,7 @@ static int clear_name(struct take *take, uint64_t dir, const struct listed *name
     if (r < 0)
         return r;
     if (inode.nascent || is_newer_here(take, dir, &own, ino))
-        return TAKEN_LATER;
+        return take_later(take, ino, name->name, "another one there, newer here");
     bool is_dir = S_ISDIR(inode.attrs.mode);
     r = is_dir ? stands_dir_alone(take, ino) : stands_file(take, ino, &names);
     if (r < 0)
@@ -318,8 +325,10 @@ static int join_directory(struct take *take, const struct listed *name, uint64_t
 {
     uint64_t other;
     int r = stands_dir(take, ino, &other);
-    if (r < 0 || r != IS_THERE || other != name->ino)
-        return r < 0 ? r : TAKEN_LATER;
+    if (r < 0)
+        return r;
+    if (r != IS_THERE || other != name->ino)
+        return take_later(take, ino, name->name, "another directory there");
     ino_set_add(&take->aliases, name->ino, ino);
     ino_set_add(&take->pending, name->ino, 0);
     return TAKEN_DONE;

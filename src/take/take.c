@@ -19,6 +19,7 @@
 
 #define OPEN_AGAIN_MS 3000
 #define TURN_MS 1000
+#define LATER_SAID_NS (15 * SECOND_NS)
 #define ROOM_MS 50 /* for changes that wait for a round, or for room */
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -296,6 +297,22 @@ static void tell_of(struct take *take, struct take_inos *inos, bool has_content)
     inos->count = 0;
 }
 
+/* What this node did is merged, and yet something shows here otherwise than in the union: that is
+ * to pass within seconds. */
+static void watch_later(struct take *take)
+{
+    int64_t now = clock_monotonic_ns();
+    bool is_odd = take->pending && touched_count(take->touched) == 0;
+    if (!is_odd || !take->later_since) {
+        take->later_since = is_odd ? now : 0;
+        return;
+    }
+    if (now - take->later_since < LATER_SAID_NS)
+        return;
+    log_warn("nodes: this mount does not show all as other nodes do: %s", take->later);
+    take->later_since = INT64_MAX; /* said once */
+}
+
 static int take_pending(struct take *take)
 {
     size_t done = 1;
@@ -304,6 +321,7 @@ static int take_pending(struct take *take)
         r = take_each(take, &done);
     tell_of(take, &take->changed, false);
     tell_of(take, &take->rewritten, true);
+    watch_later(take);
     return r;
 }
 

@@ -251,3 +251,16 @@ def test_a_large_directory_comes_and_goes(node):
     rig.poll(lambda: os.path.isdir(at(b, "d")) and len(os.listdir(at(b, "d"))) == 3000, TAKEN_S, "all files")
     shutil.rmtree(at(b, "d"))
     await_tree(a, {})
+
+
+def test_a_file_that_another_node_moved_before_it_was_removed(node):
+    """It keeps the name that it was moved to, and shows on the node that removed it too, whose kernel knows it by a name of before."""
+    a, b = node(), node()
+    rig.write_file(at(a, "first"), b"moved")
+    rig.poll(lambda: os.path.exists(at(b, "first")), TAKEN_S, "the file at the other node")
+    os.rename(at(a, "first"), at(a, "second"))
+    rig.poll(lambda: os.path.exists(at(b, "second")), TAKEN_S, "its new name there")
+    os.rename(at(a, "second"), at(a, "third"))
+    os.remove(at(b, "second"))
+    for mount in (a, b):
+        await_tree(mount, {"third": b"moved"})
