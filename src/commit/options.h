@@ -39,6 +39,7 @@ struct remote_options {
     bool rollback;         /* go back to the newest head that is whole, where a later one is not */
     bool unfenced;         /* go on where exclusive creation does not work */
     bool nodes;            /* this mount is one of several that write the prefix */
+    uint64_t replaces;     /* of nodes: a new store takes the place of this one; 0: of none */
     bool read_only;        /* publish nothing; show the state of the newest head */
     struct head_choice at; /* read_only: show that one, and go on to no other */
     void (*progress)(const char *line, void *arg); /* what an open waits for; may be NULL */

@@ -358,6 +358,11 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
         return text_fail(ret_error, -EINVAL,
                          "options takeover and rollback are for a remote with one writer; leave "
                          "nodes out, or them");
+    if (o->remote.replaces && !o->remote.nodes)
+        return text_fail(
+            ret_error, -EINVAL,
+            "option replaces is for one of several nodes: give nodes, too; of a remote "
+            "with one writer, takeover takes the place");
     if (o->remote.keep)
         TRY(check_keep(o, ret_error));
     return o->remote.at ? settle_at(o, ret_error) : 0;

@@ -20,6 +20,7 @@ struct remote_mount_options {
     uint64_t addressing, checksum; /* enum s3_addressing, enum s3_checksum (tier/tier.h) */
     uint64_t connections;
     uint64_t upload_threads, fetch_threads;
+    uint64_t replaces;     /* the number of a node; 0: none */
     uint64_t upload_limit; /* bytes a second; 0: none */
     char *keep;            /* as keep_parse() reads it; NULL: not given */
     int64_t timeout_ns, lease_ns, gc_grace_ns, rollback_keep_ns, follow_ns;

@@ -97,6 +97,10 @@ const struct option_spec option_table[] = {
     {OPTION("nodes", REMOTE, SET, remote.nodes),
      .help = "this mount is one of several nodes that write the remote together; their clocks have "
              "to agree within 50 ms"},
+    {OPTION("replaces", REMOTE, COUNT, remote.replaces), .min = 16, .max = UINT32_MAX,
+     .fallback = "0",
+     .help = "with nodes, for an empty STORE: take the place of a node that never comes back, "
+             "with the NODE that 'cairn nodes' shows: what it wrote is this node's from then on"},
     {OPTION("takeover", REMOTE, SET, remote.takeover),
      .help = "replace the writer that holds the remote, even if it is alive; its unpublished "
              "data stays on its node. A second node that writes needs a prefix of its own "

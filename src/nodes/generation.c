@@ -44,7 +44,7 @@ int node_meet_union(struct node *node, char **ret_text)
         return r;
     }
     (void)find_row(node, &prefix->head, &row);
-    if (head_generation(&prefix->head) <= node->file.generation)
+    if (node->file.replaces || head_generation(&prefix->head) <= node->file.generation)
         return 0;
     if (!node->is_new && !has_nothing_else(node, &row)) {
         atomic_store(&node->looker.next_generation, head_generation(&prefix->head));
@@ -59,6 +59,11 @@ int node_meet_union(struct node *node, char **ret_text)
 uint64_t node_generation(const struct node *node)
 {
     return node->file.generation;
+}
+
+bool node_takes_place(const struct node *node)
+{
+    return node->file.replaces;
 }
 
 uint64_t node_next_generation(const struct node *node)
@@ -120,6 +125,7 @@ int node_went_back(struct node *node, bool serves, char **ret_text)
     TRY(remove_kept_feed(node));
     if (is_over)
         node->file.stay = 0;
+    node->file.replaces = false;
     node->file.generation = head_generation(&prefix->head);
     if (!serves || now < prefix->head.end_time)
         now = prefix->head.end_time;

@@ -289,7 +289,9 @@ static int find_number(struct node *node, char **ret_text)
 static int reserve_block(struct node *node, char **ret_text)
 {
     TRY(meet_common(node, ret_text));
-    int r = find_number(node, ret_text);
+    int r = node_check_place(node, ret_text);
+    if (r == 0)
+        r = find_number(node, ret_text);
     if (r < 0 && !*ret_text)
         *ret_text = xasprintf("no number can be reserved in %s, or noted in %s/node: %s",
                               node->common.name, node->local->path, strerror(-r));
@@ -332,6 +334,20 @@ static int end_stay(struct node *node, char **ret_text)
     return r;
 }
 
+/* Whose number it has: its own, or that of the node whose place it takes. */
+static int settle_place(struct node *node, bool is_new, char **ret_text)
+{
+    const struct numbers *blocks = &node->file.blocks;
+    uint64_t wanted = node->options.replaces;
+    if (wanted == 0 || (blocks->count && blocks->at[0] == wanted))
+        return 0;
+    if (is_new && blocks->count == 0 && !node->file.wanted)
+        return node_take_place(node, ret_text);
+    *ret_text =
+        xasprintf("%s is a node already: option replaces is for an empty STORE", node->local->path);
+    return -EINVAL;
+}
+
 int node_join(struct node *node, bool is_new, char **ret_text)
 {
     int r = node_file_read(node);
@@ -356,8 +372,10 @@ int node_join(struct node *node, bool is_new, char **ret_text)
         TRY(end_stay(node, ret_text));
     node->is_new = is_new;
     node->goes_on = node->file.stay != 0;
+    TRY(settle_place(node, is_new, ret_text));
     if (node->file.stay == 0)
         TRY(reserve_block(node, ret_text));
+    TRY(node->file.replaces ? node_check_place(node, ret_text) : 0);
     node_tier_set_node(node->own, node->file.blocks.at[0]);
     return 0;
 }

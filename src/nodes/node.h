@@ -62,6 +62,8 @@ CAIRN_MUST_CHECK int node_note_used(struct node *node);
 CAIRN_MUST_CHECK int node_find_way_back(struct node *node, uint64_t *ret_head, char **ret_text);
 /* It has gone back: its file says so. `serves`: processes of before are there still. */
 CAIRN_MUST_CHECK int node_went_back(struct node *node, bool serves, char **ret_text);
+/* It takes another store's place: it goes on from what that one told, as if it went back there. */
+bool node_takes_place(const struct node *node);
 /* That of the union that it is behind. Any thread. */
 uint64_t node_next_generation(const struct node *node);
 /* That of the store's state: it stays as long as the store is open. Any thread. */
@@ -72,6 +74,10 @@ uint64_t node_generation(const struct node *node);
 /* Before the superblock is read, or made (`is_new`): which node this is. A new store reserves its
  * number, and so does one that left. -EINVAL, -EHOSTDOWN...: *ret_text says why not. */
 CAIRN_MUST_CHECK int node_join(struct node *node, bool is_new, char **ret_text);
+/* Another store has the node's own prefix: did it take this one's place? Then *ret_text says so. */
+bool node_place_is_taken(struct node *node, char **ret_text);
+/* As where the union went back: what the store has is to be set aside. */
+CAIRN_MUST_CHECK int node_fall_behind(struct node *node);
 /* What makes a new superblock that of this node: history, key, number. */
 void node_give_identity(const struct node *node, struct superblock *sb);
 /* -EINVAL, *ret_text: the superblock is of no node, or of another one. */

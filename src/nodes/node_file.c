@@ -34,8 +34,9 @@ static void add_text(struct bytes *text, const char *line)
     vector_add_all(text, (const uint8_t *)line, strlen(line));
 }
 
-/* A line each: the stay, the store, a block that is wanted, and those that it has; after the end of
- * a generation that, and from when it goes back the epochs that it used; then a checksum. */
+/* A line each: the stay, the store, a block that is wanted, and those that it has; where it takes
+ * another store's place that, until it has; after the end of a generation that, and from when it
+ * goes back the epochs that it used; then a checksum. */
 int node_file_write(const struct node *node)
 {
     const struct node_file *file = &node->file;
@@ -51,6 +52,8 @@ int node_file_write(const struct node *node)
         add_line(&text, "wants ", file->wanted);
     for (size_t i = 0; i < file->blocks.count; i++)
         add_line(&text, "block ", file->blocks.at[i]);
+    if (file->replaces)
+        add_text(&text, "replaces\n");
     if (file->generation) {
         add_line(&text, "generation ", file->generation);
         add_line(&text, "opens ", (uint64_t)file->opens);
@@ -91,6 +94,10 @@ static int parse_number(const char *line, struct node_file *ret)
     uint64_t opens;
     if (parse_line(line, "opens ", &opens) && opens <= INT64_MAX) {
         ret->opens = (int64_t)opens;
+        return 0;
+    }
+    if (strcmp(line, "replaces") == 0) {
+        ret->replaces = true;
         return 0;
     }
     if ((parse_line(line, "generation ", &ret->generation) && ret->generation <= GENERATION_MAX) ||

@@ -44,6 +44,7 @@ struct node_file {
     bool leaves;           /* its last feed may be there already, or come to be there */
     uint64_t wanted;       /* a block that is being reserved; 0: none */
     struct numbers blocks; /* ascending; the first is the number of the node */
+    bool replaces;         /* it takes the place of another store, and has not gone on from there */
     uint64_t generation;   /* of the union, that the store's state belongs to */
     uint64_t used;         /* epochs up to it were used by what was set aside */
     int64_t opens;         /* by the medium's clock, ns: nothing is acknowledged before; 0: any */
@@ -120,6 +121,10 @@ CAIRN_MUST_CHECK int node_file_read(struct node *node);
 CAIRN_MUST_CHECK int node_file_write(const struct node *node);
 /* A node that was leaving leaves for sure: then its file has no stay. */
 CAIRN_MUST_CHECK int node_end_stay(struct node *node);
+/* A new store becomes options.replaces, as far as its file goes: it is not written yet. */
+CAIRN_MUST_CHECK int node_take_place(struct node *node, char **ret_text);
+/* -ESTALE: another store has the number of this node. */
+CAIRN_MUST_CHECK int node_check_place(struct node *node, char **ret_text);
 void roll_call_init(struct node *node);
 /* Waits for the end of a look; the tier is interrupted, or answers. */
 void roll_call_done(struct node *node);

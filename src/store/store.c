@@ -222,14 +222,27 @@ static int meet_nodes(struct store *store, const struct back *back, bool serves,
     TRY(look_for_stage(store));
     if (is_attached)
         TRY(node_meet_union(store->node, ret_text));
-    if (back->step != BACK_IS_ASIDE)
+    if (back->step != BACK_IS_ASIDE && !node_takes_place(store->node))
         return 0;
     if (is_attached)
         return back_go(store, serves, ret_text);
-    *ret_text = xasprintf("%s cannot be reached, and this node goes back to an earlier state that "
-                          "lies there: a node was lost",
-                          store->local.options.remote.name);
+    *ret_text =
+        xasprintf("%s cannot be reached, and this node goes on from a state that lies there",
+                  store->local.options.remote.name);
     return -EHOSTDOWN;
+}
+
+/* Where another store took this one's place, what is here is set aside before that is said. */
+static int join_remote(struct store *store, const struct back *back, char **ret_text)
+{
+    int r = remote_join(store->remote, ret_text);
+    bool is_taken = r == -EBUSY && store->node && node_place_is_taken(store->node, ret_text);
+    if (!is_taken || back->step == BACK_IS_ASIDE)
+        return r;
+    remote_prefix(store->remote)->head = (struct head){0};
+    free(*ret_text);
+    *ret_text = NULL;
+    return node_fall_behind(store->node);
 }
 
 static int open_to_write(struct store *store, const struct back *back, bool serves, char **ret_text)
@@ -237,8 +250,7 @@ static int open_to_write(struct store *store, const struct back *back, bool serv
     TRY(open_medium(store, true, ret_text));
     TRY(check_is_no_node(store, ret_text));
     TRY(allow_own_encodings(&store->local, ret_text));
-    if (store->remote)
-        TRY(remote_join(store->remote, ret_text));
+    TRY(store->remote ? join_remote(store, back, ret_text) : 0);
     TRY(store->node ? meet_nodes(store, back, serves, ret_text) : 0);
     if (back->step == BACK_IS_ASIDE) /* the remote was asked, as at the start of a mount */
         store->local.options.adopting = serves;

@@ -47,7 +47,7 @@ class Contents:
 class Job:
     def __init__(self, nodes, rng):
         self.nodes, self.rng, self.contents = nodes, rng, Contents(rng)
-        self.counts, self.did, self.last = [0] * len(nodes), {}, []
+        self.counts, self.did, self.events = [0] * len(nodes), {}, []
 
     def look(self, path):
         """The content that is there."""
@@ -61,9 +61,12 @@ class Job:
         print(path, "was read empty", os.fstat(file.fileno()), [read_or_error(file.fileno()) for _ in range(3)])
         for node in self.nodes:
             with contextlib.suppress(OSError):
-                ino = os.fstat(file.fileno()).st_ino
-                print(node.mnt, [(p, os.stat(p).st_size) for p in self.paths(node.mnt)[1] if os.stat(p).st_ino == ino])
-        print(self.last)
+                names = [p for p in self.paths(node.mnt)[1] if os.stat(p).st_ino == os.fstat(file.fileno()).st_ino]
+                print(node.mnt, names, [os.stat(p).st_size for p in names])
+        print(*self.events[-30:], sep="\n")
+
+    def note(self, *what):
+        self.events.append((f"{time.time():.3f}", *what))
 
     def paths(self, mnt):
         """Of directories, and of files, as the mount shows them now."""
@@ -80,6 +83,7 @@ class Job:
     def write(self, path, anew=True):
         """What is there is replaced: who reads a file that is changed in place may see both."""
         number = self.contents.new()
+        self.note("writes", path, number)
         try:
             if anew:
                 rig.write_file(path, self.contents.bytes(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -93,8 +97,11 @@ class Job:
     def take_away(self, node, path):
         """Another file may have come to its name since it was listed: what goes is what is looked at."""
         gone = os.path.join(os.path.dirname(path), self.fresh(node))
+        self.note("moves to remove", path, gone)
         os.rename(path, gone)
-        self.contents.may_go.add(self.look(gone))
+        number = self.look(gone)
+        self.contents.may_go.add(number)
+        self.note("removes", gone, number)
         os.remove(gone)
 
     def op_make(self, node, mnt):
@@ -128,6 +135,7 @@ class Job:
         if files:
             path = self.rng.choice(files)
             number = self.look(path)
+            self.note("appends", path, number)
             self.contents.may_go.add(number)  # another node may remove it meanwhile
             with open(path, "ab"):
                 pass
@@ -149,9 +157,13 @@ class Job:
         path, to = self.rng.choice(files), os.path.join(self.rng.choice(dirs), self.fresh(node))
         kept = [other for other in files if other != path and "shared" not in other + path]  # those may be replaced
         if self.rng.random() < 0.3 and kept:
-            exchange(path, self.rng.choice(kept))
+            other = self.rng.choice(kept)
+            self.note("exchanges", path, other)
+            self.contents.may_go.add(self.look(path))  # another node, which does not know of it, may make a new file of the other's name
+            exchange(path, other)
             self.take_away(node, path)
         else:
+            self.note("renames", path, to)
             os.rename(path, to)
 
     def op_rename_dir(self, node, mnt):
@@ -159,7 +171,9 @@ class Job:
         if len(dirs) > 1:
             path = self.rng.choice(dirs[1:])
             outside = [each for each in dirs if not (each + "/").startswith(path + "/")]
-            os.rename(path, os.path.join(self.rng.choice(outside), self.fresh(node)))
+            to = os.path.join(self.rng.choice(outside), self.fresh(node))
+            self.note("renames directory", path, to)
+            os.rename(path, to)
 
     def op_remove_tree(self, node, mnt):
         dirs, _ = self.paths(mnt)
@@ -183,13 +197,12 @@ class Job:
         node = self.rng.randrange(len(self.nodes))
         name = self.rng.choices(list(weights), list(weights.values()))[0]
         self.did[name] = self.did.get(name, 0) + 1
-        self.last = [*self.last[-30:], (node, name)]
         # others change what was listed just now
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError, BlockingIOError):
             try:
                 getattr(self, f"op_{name}")(node, self.nodes[node].mnt)
             except OSError as error:
-                self.last.append(error)
+                self.note(name, error)
                 if error.errno not in RACES:
                     raise
 
@@ -253,6 +266,8 @@ def test_nodes_change_each_others_files(on_remote, directory, rng, full, piece):
     print(job.did, len(shown), "paths")
     there = {number for number in shown.values() if number is not None}
     lost = set(job.contents.sizes) - job.contents.may_go - there
+    if lost:
+        print(*job.events, sep="\n")
     assert not lost, f"{len(lost)} contents that nobody removed are gone: {sorted(lost)[:10]}"
     copied = os.path.join(directory, "copied")
     nodes[0].verb("cp", *shared.flags(), "-r", shared.url + ":/", copied)

@@ -185,7 +185,7 @@ CheckedTest(verdicts, a_node_that_came_back_and_told_nothing, check_heads)
     uint64_t ended_at = head.number;
     read_newest();
     cr_assert_gt(head.number, ended_at);
-    cr_assert_eq(head.writers[1].epoch, before, "%llu", (unsigned long long)head.writers[1].epoch);
+    assert_u64(head.writers[1].epoch, before);
     assert_u64(head.writers[1].feed_round, ROUND_MAX);
 }
 
