@@ -94,6 +94,7 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
     *copy = (struct copy){.command = how->command,
                           .is_partial = how->is_partial,
                           .may_not_replace = how->may_not_replace,
+                          .keeps_owners = how->keeps_owners,
                           .store = store,
                           .began = clock_monotonic_ns(),
                           .to_output = how->to_output,
@@ -143,6 +144,17 @@ static struct timespec timespec_of(int64_t ns)
     return (struct timespec){.tv_sec = seconds, .tv_nsec = ns - seconds * 1000000000};
 }
 
+/* Of an open file or directory (`name` is ""), or of a link. Only root gives files away; another
+ * caller gets files of its own, as of cp. */
+static int set_owner(const struct copy *copy, const struct attrs *attrs, int fd, const char *name)
+{
+    if (!copy->keeps_owners ||
+        fchownat(fd, name, attrs->uid, attrs->gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) == 0 ||
+        (errno == EPERM && geteuid() != 0))
+        return 0;
+    return -errno;
+}
+
 /* Other names than those that are being made now are left alone. */
 static char *temporary_name(const char *name)
 {
@@ -167,6 +179,7 @@ static bool is_there(const struct copy *copy, int dir_fd, const char *name)
 static int file_copy_finish(const struct file_copy *file, const char *name)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
+    TRY(set_owner(file->copy, &file->attrs, file->fd, ""));
     if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 ||
         fchmod(file->fd, file->attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0)
         return -errno;
@@ -357,6 +370,8 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(inode->attrs.mtime)};
     _cleanup_free_ char *temporary = temporary_name(name);
     int r = symlinkat(target, dir_fd, temporary) < 0 ? -errno : 0;
+    if (r == 0)
+        r = set_owner(copy, &inode->attrs, dir_fd, temporary);
     if (r == 0 && utimensat(dir_fd, temporary, times, AT_SYMLINK_NOFOLLOW) < 0)
         r = -errno;
     if (r == 0)
@@ -373,9 +388,8 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
 
 void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const char *path)
 {
-    vector_add(&copy->directories, (struct directory){.path = xstrdup(path),
-                                                      .mode = inode->attrs.mode & MODE_COPIED,
-                                                      .mtime = inode->attrs.mtime});
+    vector_add(&copy->directories,
+               (struct directory){.path = xstrdup(path), .attrs = inode->attrs});
 }
 
 /* A copied path may be longer than the kernel takes at once: then it is walked in parts. */
@@ -405,15 +419,23 @@ static int open_directory(const char *path)
     return fd;
 }
 
+static int finish_directory(const struct copy *copy, const struct attrs *attrs, int fd)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(attrs->mtime)};
+    uint32_t kept = MODE_COPIED | (copy->keeps_owners ? S_ISGID : 0u);
+    TRY(set_owner(copy, attrs, fd, ""));
+    return futimens(fd, times) < 0 || fchmod(fd, attrs->mode & kept) < 0 ? -errno : 0;
+}
+
 /* The innermost first: a directory that its owner may not write is closed last. */
 static void finish_directories(struct copy *copy)
 {
     for (size_t i = copy->directories.count; i-- > 0;) {
         const struct directory *directory = &copy->directories.at[i];
-        const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(directory->mtime)};
         int fd = open_directory(directory->path);
-        if (fd < 0 || futimens(fd, times) < 0 || fchmod(fd, directory->mode) < 0)
-            copy_failed(copy, directory->path, strerror(errno));
+        int r = fd < 0 ? -errno : finish_directory(copy, &directory->attrs, fd);
+        if (r < 0)
+            copy_failed(copy, directory->path, strerror(-r));
         if (fd >= 0)
             (void)close(fd);
         free(directory->path);

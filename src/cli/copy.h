@@ -29,6 +29,7 @@ struct copy_how {
     bool is_partial;
     bool to_output;       /* one file, by copy_stream() */
     bool may_not_replace; /* what is there stays, and that is a failure */
+    bool keeps_owners;    /* as far as the caller may give files away */
     cJSON *problems;      /* array that each message is added to as {path, problem}; NULL: none */
 };
 

@@ -13,13 +13,12 @@
 
 struct directory {
     char *path;
-    uint32_t mode;
-    int64_t mtime;
+    struct attrs attrs;
 };
 
 struct copy {
     const char *command;
-    bool is_partial, to_output, may_not_replace;
+    bool is_partial, to_output, may_not_replace, keeps_owners;
     struct store *store;
     struct pool *pool;
     pthread_t watcher;

@@ -161,6 +161,7 @@ static int begin_copy(struct copying *c)
                            .is_partial = c->is_partial,
                            .to_output = c->to_output,
                            .may_not_replace = c->command == &restore_command && !c->replaces,
+                           .keeps_owners = c->command == &restore_command,
                            .problems = c->problems};
     how.threads = remote_address_is(c->source.name)
                       ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
@@ -525,8 +526,11 @@ static const struct flag restore_flags[] = {
 const struct command restore_command = {
     .name = "restore",
     .summary = "bring files of a mount back as they were in an earlier state",
-    .description = "PATH is on a mount, and need not be there any more. Its state comes from the "
-                   "mount's remote. A file is\nrestored whole or not at all.",
+    .description =
+        "PATH is on a mount, and need not be there any more. Its state comes from the "
+        "mount's remote. A file is\nrestored whole or not at all, with its mode and time, and, if "
+        "root restores it, with its owner. Extended\nattributes and hard links are not "
+        "restored.",
     .flags = restore_flags,
     REQUEST(struct copying, 0),
     .operands = (const struct operand[]){{.name = "PATH", .offers = OFFER_FILES}, {0}},

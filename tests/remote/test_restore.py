@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import stat
 import time
 
 import pytest
@@ -11,6 +12,15 @@ import rig
 from test_keep import SMALL, Kept
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
+
+# A job of another user; what root restores is that user's.
+OWNED = {"step1000": (0o2770, 1234, 5678), "step1000/model.pt": (0o640, 1234, 5678), "step1000/deep/link": (0o777, 1234, 5678)}
+
+
+def owned(kept, name):
+    st = os.lstat(os.path.join(kept.node.mnt, name))
+    return stat.S_IMODE(st.st_mode), st.st_uid, st.st_gid
 
 
 @pytest.fixture
@@ -22,7 +32,12 @@ def kept(on_remote, remote, directory):
     made.put("step1000/deep/optimizer.pt", 2, 900_000)
     made.put("latest.pt", 3)
     os.symlink("step1000", os.path.join(made.node.mnt, "latest"))
-    os.chmod(os.path.join(made.node.mnt, "step1000", "model.pt"), 0o640)
+    os.symlink("optimizer.pt", os.path.join(made.node.mnt, "step1000", "deep", "link"))
+    for name, (mode, *owner) in OWNED.items():
+        path = os.path.join(made.node.mnt, name)
+        os.chown(path, *owner, follow_symlinks=False)
+        if not os.path.islink(path):
+            os.chmod(path, mode)
     made.node.verb("snapshot", "create", made.node.mnt, "before")
     made.before = dict(made.tree)
     return made
@@ -39,11 +54,11 @@ def there(kept):
 
 def test_a_tree_that_was_removed(kept):
     shutil.rmtree(os.path.join(kept.node.mnt, "step1000"))
-    assert "2 of 2 files restored" in restore(kept, "step1000").stdout
+    assert "3 of 3 files restored" in restore(kept, "step1000").stdout
     assert there(kept) == kept.before
     told = json.loads(restore(kept, "step1000", "--json", code=1).stdout)
-    assert (told["complete"], told["files"], told["copied"], len(told["problems"])) == (False, 2, 0, 2)
-    assert os.stat(os.path.join(kept.node.mnt, "step1000", "model.pt")).st_mode & 0o777 == 0o640
+    assert (told["complete"], told["files"], told["copied"], len(told["problems"])) == (False, 3, 0, 3)
+    assert [owned(kept, name) for name in OWNED] == list(OWNED.values())
     kept.node.wait_remote()
     with kept.node.elsewhere(ro=True) as reader:
         assert rig.read_file(os.path.join(reader.mnt, "step1000/deep/optimizer.pt")) == kept.before["step1000/deep/optimizer.pt"]
@@ -73,7 +88,7 @@ def test_what_is_there_stays(kept):
     said = restore(kept, "latest.pt", code=1)
     assert "latest.pt: File exists" in said.stderr and len(there(kept)["latest.pt"]) == 10
     said = restore(kept, "step1000", code=1)
-    assert "optimizer.pt: File exists" in said.stderr and "1 of 2 files restored" in said.stdout
+    assert "optimizer.pt: File exists" in said.stderr and "1 of 3 files restored" in said.stdout
     now = there(kept)
     assert now["step1000/model.pt"] == kept.before["step1000/model.pt"]
     assert now["step1000/deep/optimizer.pt"] == kept.tree["step1000/deep/optimizer.pt"]
@@ -94,11 +109,13 @@ def test_beside_what_is_there(kept):
 
 def test_by_number_and_time(kept):
     number = max(kept.remote.heads())
+    time.sleep(1.1)  # times are told in whole seconds
+    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     time.sleep(1.1)
     shutil.rmtree(os.path.join(kept.node.mnt, "step1000"))
     kept.node.wait_remote()
     restore(kept, "step1000/model.pt", at=str(number))
-    restore(kept, "step1000/deep", at="1s")
+    restore(kept, "step1000/deep", at=then)
     assert there(kept) == kept.before
 
 
@@ -128,8 +145,8 @@ def test_what_differs_between_two_states(kept):
     kept.put("step2000/model.pt", 5)
     kept.put("step1000/deep", 6, 100)  # a file where a directory was
     kept.node.wait_remote()
-    expected = {"latest.pt": "changed", "latest": "changed", "step1000/deep/optimizer.pt": "removed", "step1000/deep": "made",
-                "step2000/model.pt": "made"}
+    expected = {"latest.pt": "changed", "latest": "changed", "step1000/deep/optimizer.pt": "removed", "step1000/deep/link": "removed",
+                "step1000/deep": "made", "step2000/model.pt": "made"}
     assert difference(kept, "/", "--at", "before") == expected
     assert difference(kept, "step1000", "--at", "before") == {k: v for k, v in expected.items() if k.startswith("step1000")}
     assert difference(kept, "latest.pt", "--at", "before") == {"latest.pt": "changed"}
@@ -141,6 +158,6 @@ def test_what_differs_between_two_states(kept):
     undone = {"made": "removed", "removed": "made", "changed": "changed"}
     assert difference(kept, "/", "--at", "after", "--to", "before") == {k: undone[v] for k, v in expected.items()}
     lines = kept.node.verb("diff", *kept.remote.flags(), "--at", "before", "--to", "after", kept.remote.spec("/")).stdout.splitlines()
-    assert lines[-1] == "2 made, 2 changed, 1 removed" and len(lines) == 6
+    assert lines[-1] == "2 made, 2 changed, 2 removed" and len(lines) == 7
     assert "--at is missing" in kept.node.verb("diff", kept.remote.spec("/"), code=2).stderr
     assert "there is no snapshot 'x'" in kept.node.verb("diff", *kept.remote.flags(), "--at", "x", kept.remote.spec("/"), code=1).stderr
