@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import tempfile
 import time
 
 import rig
@@ -41,9 +42,10 @@ class Job:
 
     @contextlib.contextmanager
     def ranks(self, *arguments, script=os.path.join(HERE, "meeting.py"), **environment):
-        """The processes of both ranks."""
+        """The processes of both ranks. By what they meet elsewhere no other ranks have met."""
         port = free_port()
-        with self.start(0, port, script, *arguments, **environment) as one, self.start(1, port, script, *arguments, **environment) as other:
+        own = {"ELSEWHERE": tempfile.mkdtemp(dir=self.elsewhere), **environment}
+        with self.start(0, port, script, *arguments, **own) as one, self.start(1, port, script, *arguments, **own) as other:
             yield one, other
 
     def script(self, code):
