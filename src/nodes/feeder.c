@@ -18,6 +18,7 @@
 #define FEEDS "feeds"
 #define FINISH_NS (5ll * SECOND_NS)
 #define LATE_NS (3ll * SECOND_NS)
+#define FIRST_TRIES 10
 #define BITS_MAX 5u /* a cut is made every minute at the latest */
 
 void feeder_init(struct feeder *feeder)
@@ -206,7 +207,7 @@ static int list_feeds(struct node *node, struct own_feeds *ret)
     return r;
 }
 
-/* Feeds of a generation that ended count up to the round at which it did. */
+/* Feeds of a generation that ended count up to its last round. */
 static uint64_t counted_up_to(const struct head *head, uint64_t stay)
 {
     for (uint32_t i = 0; i < head->writer_count; i++)
@@ -300,15 +301,18 @@ static int find_last(struct node *node)
 
 int node_first_needed_head(struct node *node, uint64_t *ret_number)
 {
-    _cleanup_vector_ struct own_feeds feeds = {0};
-    *ret_number = UINT64_MAX;
-    TRY(list_feeds(node, &feeds));
-    if (feeds.count == 0)
-        return 0;
     _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
-    TRY(read_feed(node, feeds.at[0].stay, feeds.at[0].round, read));
-    *ret_number = read->feed.head;
-    return 0;
+    int r = -ENOENT;
+    for (int i = 0; i < FIRST_TRIES && r == -ENOENT; i++) { /* the merger deletes the oldest ones */
+        _cleanup_vector_ struct own_feeds feeds = {0};
+        TRY(list_feeds(node, &feeds));
+        *ret_number = UINT64_MAX;
+        if (feeds.count == 0)
+            return 0;
+        r = read_feed(node, feeds.at[0].stay, feeds.at[0].round, read);
+    }
+    *ret_number = r == 0 ? read->feed.head : UINT64_MAX;
+    return r;
 }
 
 /* --- the next feed ---------------------------------------------------------------------------- */
@@ -430,7 +434,6 @@ static int tell(struct node *node, const struct feed *feed)
     return 0;
 }
 
-/* What was prepared is told, or there is nothing that is not. */
 static void forget_prepared(struct node *node)
 {
     struct feeder *feeder = &node->feeder;
