@@ -17,12 +17,13 @@ except ModuleNotFoundError as _why:
 from . import _fence
 from ._api import marker, prepare, save, stats, wait
 from ._fence import fence
+from ._interval import Interval
 from ._load import load
 from ._patch import install, uninstall
 from ._process import SaveWarning
 from ._save import Save
 
 __version__ = "0.2.0"
-__all__ = ["Save", "SaveWarning", "fence", "install", "load", "marker", "prepare", "save", "stats", "uninstall", "wait"]
+__all__ = ["Interval", "Save", "SaveWarning", "fence", "install", "load", "marker", "prepare", "save", "stats", "uninstall", "wait"]
 
 _fence.install()
