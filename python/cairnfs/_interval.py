@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How often to save: after Young and Daly, from what steps and saves cost in this run.
 
-A save that blocks the training for C seconds, every T seconds, costs C/T of the run. A failure loses T/2 on average, which is T/2M of the run
-where one comes every M seconds. The sum is least at T = sqrt(2 C M).
+A save that blocks the training for C seconds, every T seconds, costs C/T of the run. A failure loses T/2 on average: T/2M of the run, where
+one comes every M seconds. The sum is least at T = sqrt(2 C M).
 """
 from __future__ import annotations
 
