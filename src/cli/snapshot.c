@@ -70,6 +70,18 @@ static int await_end(const struct call *call, uint64_t number, cJSON **ret_reply
     }
 }
 
+static void print_created(const struct snapshot_request *request, const char *name, uint64_t head)
+{
+    _cleanup_json_ cJSON *object = cJSON_CreateObject();
+    if (!request->is_json) {
+        (void)printf("%s is head %" PRIu64 "\n", name, head);
+        return;
+    }
+    (void)cJSON_AddStringToObject(object, "name", name);
+    control_add_u64(object, "head", head);
+    json_print(object);
+}
+
 static int ask_for_name(struct call *call, const char *kind, const char *name, const char *new_name)
 {
     _cleanup_json_ cJSON *reply = NULL, *end = NULL;
@@ -90,7 +102,7 @@ static int ask_for_name(struct call *call, const char *kind, const char *name, c
     if (code == CLI_OK)
         code = await_end(call, number, &end);
     if (code == CLI_OK && *kind == 'c')
-        (void)printf("%s is head %" PRIu64 "\n", name, json_count(end, "head"));
+        print_created(call->request, name, json_count(end, "head"));
     return code;
 }
 
@@ -228,7 +240,7 @@ static void more_help(void)
 }
 
 #define FIELD(f) offsetof(struct snapshot_request, f)
-static const struct flag flags[] = {FLAG_JSON_OF("list: print JSON", FIELD(is_json)), {0}};
+static const struct flag flags[] = {FLAG_JSON_OF("list, create: print JSON", FIELD(is_json)), {0}};
 
 const struct command snapshot_command = {
     .name = "snapshot",

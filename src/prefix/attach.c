@@ -56,6 +56,8 @@ static int find_chosen(struct prefix *prefix, char **ret_text)
 static int find_head(struct prefix *prefix, char **ret_text)
 {
     int r = prefix_check_history(prefix, ret_text);
+    if (r < 0)
+        prefix->has_marker = false; /* another filesystem may be there for a while: read again */
     if (r == 0)
         r = local_allow_encodings(prefix->local,
                                   prefix->marker.incompat); /* what is fetched is kept */

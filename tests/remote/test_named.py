@@ -25,12 +25,13 @@ def snapshot(kept, kind, *args, code=0):
     return kept.node.verb("snapshot", *flags, kind, *args, code=code)
 
 
-def create(kept, name):
+def create(kept, name, *flags):
     """What was written before is in it."""
-    said = snapshot(kept, "create", kept.node.mnt, name).stdout
+    said = snapshot(kept, "create", *flags, kept.node.mnt, name).stdout
     heads = kept.look()
-    number = int(said.split()[-1])
-    assert said == f"{name} is head {number}\n" and number in heads
+    number = json.loads(said)["head"] if flags else int(said.split()[-1])
+    assert json.loads(said) == {"name": name, "head": number} if flags else said == f"{name} is head {number}\n"
+    assert number in heads
     return number, dict(kept.tree)
 
 
@@ -52,7 +53,7 @@ def test_a_name_stays(kept):
     first, tree = create(kept, "first")
     kept.remove("run/model.pt")
     checkpoints(kept, 3)
-    second, second_tree = create(kept, "second.1")
+    second, second_tree = create(kept, "second.1", "--json")
     checkpoints(kept, 6, 10)
     collect(kept)
     assert {first, second} <= set(kept.remote.heads())

@@ -4,6 +4,8 @@ holds the remote as unreachable, and goes on by itself once the remote shows all
 import contextlib
 import os
 import shutil
+import struct
+import zlib
 
 import pytest
 
@@ -64,6 +66,21 @@ def emptied(remote, directory=True):
     os.rename(aside, remote.path)
 
 
+@contextlib.contextmanager
+def of_another(remote):
+    """The prefix of another history is there, e.g. on another filesystem that was mounted over it."""
+    marker = bytearray(remote.get("cairn"))
+    marker[40] ^= 1
+    marker[252:] = struct.pack("<I", zlib.crc32(marker[:252]))
+    aside = remote.path + ".aside"
+    os.rename(remote.path, aside)
+    remote.put("cairn", bytes(marker))
+    yield
+    assert remote.get("cairn") == marker and not list(remote.names("heads/"))
+    shutil.rmtree(remote.path)
+    os.rename(aside, remote.path)
+
+
 LIES = {
     "marker": lambda remote: without(remote, "cairn"),
     "marker and copy": lambda remote: without(remote, "cairn", "heads/cairn"),
@@ -73,6 +90,7 @@ LIES = {
     "all listings": lambda remote: without(remote, "cairn", "heads", "packs", "runs", "copies"),
     "emptied": emptied,
     "gone": lambda remote: emptied(remote, False),
+    "another": of_another,
 }
 
 
