@@ -15,6 +15,11 @@ void journal_set_anchor(struct journal *journal, const struct head *head)
     memcpy(journal->anchor.chain, head->chain, CHAIN_LEN);
 }
 
+void journal_forget_anchor(struct journal *journal)
+{
+    journal->anchor = (struct anchor){0};
+}
+
 const struct anchor *journal_anchor(const struct journal *journal)
 {
     return &journal->anchor;

@@ -74,6 +74,8 @@ CAIRN_MUST_CHECK int journal_remove_all(struct journal *journal);
 
 /* Where the journal begins: with this head, from now on. For recovery, and the writeback thread. */
 void journal_set_anchor(struct journal *journal, const struct head *head);
+/* It begins with an empty history. */
+void journal_forget_anchor(struct journal *journal);
 const struct anchor *journal_anchor(const struct journal *journal);
 /* The newest head that this store knows to be published; -ENOENT. */
 CAIRN_MUST_CHECK int local_head_read(const struct local *local, struct head *ret_head);

@@ -71,6 +71,7 @@ int adopt_begin_with(struct store *store, const struct head *head, char **ret_te
         r = local_head_write(&store->local, head);
     if (r == 0)
         r = adopt_unmark(store);
+    journal_forget_anchor(store->commit.journal);
     if (r == 0 && head->run_count > 0)
         journal_set_anchor(store->commit.journal, head);
     if (r < 0)
@@ -97,6 +98,7 @@ static int begin_with_nothing(struct store *store)
     _cleanup_free_ char *head = xasprintf("%s/head", store->local.path);
     TRY(adopt_mark(store));
     TRY(forget_local(store));
+    journal_forget_anchor(store->commit.journal);
     if (unlink(head) < 0 && errno != ENOENT)
         return -errno;
     return adopt_unmark(store);

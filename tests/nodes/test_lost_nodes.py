@@ -285,24 +285,30 @@ def test_what_a_lost_node_had_is_set_aside_by_itself(node):
 
 
 def test_all_go_back_to_nothing(node, shared):
-    """One is ended before it told anything: then there is no state of all, although the other has published some of its own."""
-    a, b = node(), node()
+    """One is ended before it told anything: then there is no state of all, although others have published some of their own. One of
+    them is mounted only later."""
+    a, b, c = node(), node(), node()
     os.kill(b.daemon(), signal.SIGSTOP)
-    save(a, "early", b"early" * 1000)
-    rig.poll(lambda: any("/heads/" in name for name in shared.names("nodes")), TAKEN_S, "a head of its own")
+    for mount in (a, c):
+        save(mount, "early", b"early" * 1000)
+        heads = f"nodes/{own(mount)['node']:016x}/heads/"
+        rig.poll(lambda heads=heads: shared.names(heads), TAKEN_S, "a head of its own")
+    c.kill9()
     (stay,) = (one for one in look(a)["nodes"] if b.store in one["holder"])
     a.verb("nodes", "end", a.mnt, str(stay["epoch"]))
     os.kill(b.daemon(), signal.SIGCONT)
-    for mount in (a, b):
+    await_back(a)
+    c.mount()
+    for mount in (a, b, c):
         await_back(mount)
         assert os.listdir(mount.mnt) == []
     assert "early" in a.verb("ls", os.path.join(a.store, "aside", "1")).stdout.split()
     for number in range(3):
         save_soon(a, f"again-{number}")
         a.wait(level="remote")
-        see(b, f"again-{number}")
-    assert aside(a) == aside(b) == ["1"]
-    for mount in (a, b):
+        for mount in (b, c):
+            see(mount, f"again-{number}")
+    for mount in (a, b, c):
         mount.kill9()
         mount.mount()
         assert sorted(os.listdir(mount.mnt)) == ["again-0", "again-1", "again-2"]
