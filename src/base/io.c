@@ -3,6 +3,7 @@
 
 #include <ftw.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
@@ -143,4 +144,42 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 int io_remove_tree(const char *path)
 {
     return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* --- sizes ------------------------------------------------------------------------------------ */
+
+static int add_entry(int dir_fd, const char *name, struct io_sizes *sizes);
+
+static int add_directory(int at_fd, const char *name, struct io_sizes *sizes)
+{
+    int fd = openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    int r = dir ? 0 : -errno;
+    for (struct dirent *entry; r == 0 && (entry = readdir(dir));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            r = add_entry(fd, entry->d_name, sizes);
+    if (dir)
+        (void)closedir(dir);
+    else if (fd >= 0)
+        (void)close(fd);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* It may go meanwhile. */
+static int add_entry(int dir_fd, const char *name, struct io_sizes *sizes)
+{
+    struct stat st;
+    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (S_ISDIR(st.st_mode))
+        return add_directory(dir_fd, name, sizes);
+    sizes->bytes += (uint64_t)st.st_size;
+    sizes->only_there_bytes += st.st_nlink == 1 ? (uint64_t)st.st_size : 0;
+    return 0;
+}
+
+int io_tree_sizes(const char *path, struct io_sizes *ret)
+{
+    *ret = (struct io_sizes){0};
+    return add_directory(AT_FDCWD, path, ret);
 }

@@ -29,6 +29,13 @@ CAIRN_MUST_CHECK int io_read_file(const char *path, size_t max, char **ret_data,
  * fsync, rename, fsync of the directory. Mode 0600. */
 CAIRN_MUST_CHECK int io_write_file_durable(const char *path, const void *data, size_t len);
 
+/* Sizes of all files below a directory, and of those that have no other name (hard link), which
+ * alone cost space there. 0 where there is none. */
+struct io_sizes {
+    uint64_t bytes, only_there_bytes;
+};
+CAIRN_MUST_CHECK int io_tree_sizes(const char *path, struct io_sizes *ret);
+
 /* Removes a directory with all that is in it, symbolic links not followed; 0 where there is none.
  */
 CAIRN_MUST_CHECK int io_remove_tree(const char *path);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/text.h"
 #include "base/vector.h"
 #include "cli/ask.h"
@@ -222,33 +223,9 @@ static int list_nodes(struct call *call)
 struct aside {
     uint64_t generation;
     int64_t time; /* ns */
-    uint64_t bytes, own_bytes;
+    struct io_sizes sizes;
 };
 DEFINE_VECTOR(asides, struct aside);
-
-/* Its files are hard links to those of the store: those that have no other name cost space. */
-static int add_sizes(int at_fd, const char *name, struct aside *aside)
-{
-    int fd = openat(at_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    int r = dir ? 0 : -errno;
-    for (struct dirent *entry; r == 0 && (entry = readdir(dir));) {
-        struct stat st;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            r = -errno;
-        else if (S_ISDIR(st.st_mode))
-            r = add_sizes(fd, entry->d_name, aside);
-        else {
-            aside->bytes += (uint64_t)st.st_size;
-            aside->own_bytes += st.st_nlink == 1 ? (uint64_t)st.st_size : 0;
-        }
-    }
-    if (dir)
-        (void)closedir(dir);
-    return r;
-}
 
 static int read_aside(const char *directory, struct asides *ret)
 {
@@ -263,8 +240,9 @@ static int read_aside(const char *directory, struct asides *ret)
         aside.generation = strtoull(entry->d_name, &end, 10);
         if (*end || end == entry->d_name || fstatat(dirfd(dir), entry->d_name, &st, 0) < 0)
             continue;
+        _cleanup_free_ char *path = xasprintf("%s/%s", directory, entry->d_name);
         aside.time = (int64_t)st.st_mtim.tv_sec * SECOND_NS;
-        r = add_sizes(dirfd(dir), entry->d_name, &aside);
+        r = io_tree_sizes(path, &aside.sizes);
         vector_add(ret, aside);
     }
     (void)closedir(dir);
@@ -281,8 +259,8 @@ static cJSON *describe_aside(const char *directory, const struct aside *aside)
     control_add_u64(one, "generation", aside->generation);
     (void)cJSON_AddStringToObject(one, "path", path);
     (void)cJSON_AddStringToObject(one, "time", when);
-    control_add_u64(one, "bytes", aside->bytes);
-    control_add_u64(one, "only_there_bytes", aside->own_bytes);
+    control_add_u64(one, "bytes", aside->sizes.bytes);
+    control_add_u64(one, "only_there_bytes", aside->sizes.only_there_bytes);
     return one;
 }
 
@@ -298,10 +276,12 @@ static void print_aside(const char *directory, const struct asides *asides)
         char when[TEXT_TIME_LEN];
         text_time(aside->time, when);
         (void)printf("%10" PRIu64 "  %-20s  %10s  %10s\n", aside->generation, when,
-                     human_bytes(aside->bytes).text, human_bytes(aside->own_bytes).text);
+                     human_bytes(aside->sizes.bytes).text,
+                     human_bytes(aside->sizes.only_there_bytes).text);
     }
-    text_print(stdout, "read one: cairn ls %s/%" PRIu64 ":/", directory,
-               asides->at[asides->count - 1].generation);
+    const unsigned long long last = asides->at[asides->count - 1].generation;
+    text_print(stdout, "free its space: rm -r %s/%llu", directory, last);
+    text_print(stdout, "read one: cairn ls %s/%llu:/", directory, last);
 }
 
 static int list_aside(struct call *call)

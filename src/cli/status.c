@@ -283,6 +283,13 @@ static void print_nodes(const cJSON *nodes)
                   "%s, which was not heard of for longer than the lease: mount its "
                   "STORE again",
                   waits_for);
+    if (json_number(nodes, "changes_wait") > 0)
+        print_row("  changes wait",
+                  "this node could not look at the others for longer than the lease, or it "
+                  "went back and is not open yet: 'cairn nodes' says more");
+    if (json_number(nodes, "aside_only_there_bytes") > 0)
+        print_row("  set aside", "%s beside the store: 'cairn nodes aside' lists it",
+                  json_bytes(nodes, "aside_only_there_bytes").text);
     if (trouble && *trouble)
         print_row("  not told", "%s", trouble);
     if (json_number(nodes, "not_merged") >= CHANGES_MAX)

@@ -72,6 +72,8 @@ int64_t history_hold_ns(struct history *history);
 /* There, nothing is acknowledged before `from`, and nothing from `until` on: CLOCK_BOOTTIME, ns.
  * Any thread. */
 void history_set_lease(struct history *history, int64_t from, int64_t until);
+/* Is something acknowledged now? Any thread. */
+bool history_has_lease(struct history *history);
 /* No process is answered any more: what it did is sealed without a lease. */
 void history_end_lease(struct history *history);
 

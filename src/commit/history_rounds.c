@@ -44,6 +44,12 @@ bool history_has_lease_locked(const struct history *history)
     return now >= history->open_from && now < history->open_until;
 }
 
+bool history_has_lease(struct history *history)
+{
+    LOCK_SCOPE(&history->lock);
+    return history_has_lease_locked(history);
+}
+
 struct touched *history_touched(struct history *history)
 {
     return history->touched;

@@ -4,6 +4,7 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/pool.h"
 #include "commit/history.h"
@@ -13,6 +14,7 @@
 
 #define LOOKS 6u /* in the time of a lease */
 #define BEATS 4u
+#define ASIDE_EVERY_NS (60 * SECOND_NS)
 #define RETRY_NS (SECOND_NS / 2)
 
 /* --- as the prefix's user --------------------------------------------------------------------- */
@@ -171,6 +173,37 @@ static int beat(struct node *node, const struct writer_entry *entry)
     return 0;
 }
 
+/* --- what is aside ---------------------------------------------------------------------------- */
+
+/* It may go at any time: an operator removes it. */
+static void measure_aside(struct node *node)
+{
+    struct looker *looker = &node->looker;
+    _cleanup_free_ char *path = xasprintf("%s/aside", node->local->path);
+    struct io_sizes sizes;
+    if (clock_monotonic_ns() < looker->aside_at)
+        return;
+    int r = io_tree_sizes(path, &sizes);
+    looker->aside_at = clock_monotonic_ns() + ASIDE_EVERY_NS;
+    if (r < 0)
+        return;
+    atomic_store(&looker->aside_bytes, sizes.bytes);
+    atomic_store(&looker->aside_only_there_bytes, sizes.only_there_bytes);
+}
+
+void node_aside(const struct node *node, struct io_sizes *ret)
+{
+    *ret = (struct io_sizes){.bytes = atomic_load(&node->looker.aside_bytes),
+                             .only_there_bytes = atomic_load(&node->looker.aside_only_there_bytes)};
+}
+
+bool node_changes_wait(const struct node *node)
+{
+    return !history_has_lease(node->commit->history);
+}
+
+/* --- the thread ------------------------------------------------------------------------------- */
+
 static void note_result(struct node *node, int r)
 {
     struct looker *looker = &node->looker;
@@ -193,6 +226,7 @@ static void *run_looks(void *arg)
         if (r == 0)
             r = look(node, clock_boottime_ns());
         note_result(node, r);
+        measure_aside(node);
         bool waits = !atomic_load(&node->looker.is_open);
         pause = r < 0 || waits ? min_u64(RETRY_NS, (uint64_t)interval) : (uint64_t)interval;
     } while (pause_for(node, pause / MS_NS + 1));

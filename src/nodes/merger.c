@@ -462,8 +462,10 @@ static void note_status(struct merger *m, int64_t now, int error)
     memcpy(status.holder, m->lease_holder, sizeof status.holder);
     if (status.head > 0)
         status.age_ns = now - (int64_t)status.round * m->options.round_ns;
-    if (m->is_merger)
+    if (m->is_merger) {
+        status.ended = m->stays.ended.count;
         describe_stays(m, (uint64_t)(now / m->options.round_ns), &status);
+    }
     LOCK_SCOPE(&m->lock);
     merger_status_done(&m->status);
     m->status = status;

@@ -72,6 +72,7 @@ struct merger_status {
     char holder[HOLDER_MAX]; /* of the lease, if it is another's; "": not known */
     uint64_t head, round;    /* of the union; 0: there is none */
     uint64_t generation;
+    uint64_t ended;             /* stays that ended without leaving; of a merger that waits: 0 */
     int64_t age_ns;             /* of that round at the last turn */
     uint64_t held_back_by;      /* epoch of the stay that determines the least; 0: none does */
     struct merge_counts counts; /* since it became the merger */

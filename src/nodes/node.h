@@ -126,5 +126,10 @@ enum node_hearer { NODE_HEARER_WAITS, NODE_HEARER_SHOWS, NODE_HEARERS };
  * (commit/touched.h): in the merger's thread, without locks. NULL: no more, and none is under way
  * on return. Any thread but that. */
 void node_hear(struct node *node, enum node_hearer who, void (*fn)(void *arg), void *arg);
+/* Does a change wait now, because this node has no lease, or is not open yet? Any thread. */
+bool node_changes_wait(const struct node *node);
+/* What lies in STORE/aside, as of a minute ago at most. Any thread. */
+struct io_sizes;
+void node_aside(const struct node *node, struct io_sizes *ret);
 /* As merger_status(); nothing is known before node_start(). Any thread. */
 void node_merger_status(struct node *node, struct merger_status *ret);

@@ -64,7 +64,9 @@ struct looker {
     struct writer_entry entry;        /* that is written again */
     void (*on_open)(void *arg, int64_t opens);
     void *arg;
-    char why[128]; /* the last look failed; the thread's */
+    char why[128];    /* the last look failed; the thread's */
+    int64_t aside_at; /* monotonic: when STORE/aside is measured again */
+    _Atomic uint64_t aside_bytes, aside_only_there_bytes;
 };
 
 /* roll.c */

@@ -67,6 +67,10 @@ struct remote_status {
         uint64_t union_head;
         double union_age_s;         /* of the newest instant that readers see; negative: none */
         uint64_t nodes, silent;     /* that have not left; not heard of for longer than the lease */
+        double silent_s;            /* since the longest silent one was heard of */
+        uint64_t generation, ended; /* of the union; stays that ended without leaving */
+        uint64_t changes_wait;      /* 1: this node has no lease, or is not open yet */
+        uint64_t aside_bytes, aside_only_there_bytes;
         char merger[HOLDER_MAX];    /* another one; "": not known */
         char waits_for[HOLDER_MAX]; /* the node that holds the union back; "": none does for long */
         char held_back_by[HOLDER_MAX]; /* the one that is furthest behind now, but for this one */

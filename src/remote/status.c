@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "commit/touched.h"
+#include "base/io.h"
 #include "nodes/merger.h"
 #include "nodes/node.h"
 #include "remote/maintenance_internal.h"
@@ -78,6 +79,8 @@ static void count_stays(const struct merger_status *merger, uint32_t node, struc
         const struct merger_stay *stay = &merger->stays[i];
         ret->nodes += !stay->has_left;
         ret->silent += stay->is_silent;
+        if (stay->is_silent && (double)stay->age_ns / 1e9 > ret->silent_s)
+            ret->silent_s = (double)stay->age_ns / 1e9;
         if (stay->epoch == merger->held_back_by && stay->node != node)
             (void)snprintf(ret->held_back_by, sizeof ret->held_back_by, "%s", stay->holder);
         if (stay->is_silent && (stay->epoch == merger->held_back_by || !*ret->waits_for))
@@ -88,12 +91,19 @@ static void count_stays(const struct merger_status *merger, uint32_t node, struc
 static void nodes_status(struct node *node, const struct superblock *sb, struct nodes_status *ret)
 {
     struct merger_status merger;
+    struct io_sizes aside;
     *ret = (struct nodes_status){.is_node = node != NULL, .union_age_s = -1};
     if (!node)
         return;
     node_merger_status(node, &merger);
     ret->merges = merger.is_merger;
     ret->union_head = merger.head;
+    ret->generation = merger.generation;
+    ret->ended = merger.ended;
+    ret->changes_wait = node_changes_wait(node);
+    node_aside(node, &aside);
+    ret->aside_bytes = aside.bytes;
+    ret->aside_only_there_bytes = aside.only_there_bytes;
     if (merger.head)
         ret->union_age_s = (double)merger.age_ns / 1e9;
     (void)snprintf(ret->merger, sizeof ret->merger, "%s", merger.holder);

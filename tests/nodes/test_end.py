@@ -40,7 +40,10 @@ def test_a_node_that_is_ended_by_hand(node):  # noqa: F811
     assert said.startswith(f"epoch {epochs[gone]} (") and f":{gone.store} pid " in said, said
     assert mount_settles(kept, 3, "--timeout", "0s").startswith("waits for ")
     assert "ended" in refused(kept, epochs[gone])
+    rig.poll(lambda: figures(kept)["changes_wait"] == 1, BACK_S, "changes to wait")
     mount_settles(kept, 0)
+    now = figures(kept)
+    assert now["changes_wait"] == 0 and now["generation"] == now["ended"] == 1 and now["aside_bytes"] > now["aside_only_there_bytes"] > 0
     assert states(kept) == {kept.store: "lives", left.store: "left", gone.store: "ended"}
     union = look(kept)["union"]
     assert union["generation"] == 1 and "held_back_by" not in union and shown(kept)[0].startswith("All is well: 1 node writes")
@@ -54,6 +57,11 @@ def test_a_node_that_is_ended_by_hand(node):  # noqa: F811
     kept.kill_daemon(wait=True)  # its successor knows who rejoined
     assert old.save(at(kept, "newer")) == 0
     old.end()
+
+
+def figures(mount):
+    """{}: its daemon is being replaced."""
+    return mount.status().get("remote", {}).get("nodes", {}) or {"changes_wait": None}
 
 
 def mount_settles(mount, code, *flags):
