@@ -16,6 +16,7 @@
 #include "cli/interrupt.h"
 #include "cli/json.h"
 #include "cli/target.h"
+#include "daemon/store_directory.h"
 
 #define LOOK_MS 50u
 #define SETTLE_MS 1000u
@@ -363,6 +364,26 @@ static int look_if_settled(const struct call *call, char **waits_for, bool *ret_
     return CLI_OK;
 }
 
+/* A daemon that goes back ends, and the next one may take long to set aside what there is: the
+ * mount stays meanwhile. False: the time is over. */
+static bool await_daemon(const struct call *call, int64_t deadline)
+{
+    const char *store = call->target.store;
+    bool was_said = false;
+    for (;;) {
+        _cleanup_json_ cJSON *reply = NULL;
+        pid_t holder;
+        if (ask_patiently(store, "nodes", LOOK_MS_MAX, &reply) == 0 ||
+            store_lock_holder(store, &holder) != 1)
+            return true;
+        if (!was_said)
+            text_print(stderr, "waits for the daemon of this mount: the next one starts");
+        was_said = true;
+        if (clock_monotonic_ns() >= deadline || !interrupt_sleep_ms(SETTLE_MS))
+            return false;
+    }
+}
+
 /* What the job does next it does after it could see what all nodes went back to. */
 static int settle(struct call *call)
 {
@@ -371,7 +392,9 @@ static int settle(struct call *call)
     _cleanup_free_ char *waits_for = xstrdup("");
     bool is_settled = false;
     for (;;) {
-        int code = look_if_settled(call, &waits_for, &is_settled);
+        int code = await_daemon(call, deadline)
+                       ? look_if_settled(call, &waits_for, &is_settled)
+                       : complain(call->command->name, "timed out: waits for the daemon to start");
         if (code != CLI_OK)
             return code;
         if (is_settled)

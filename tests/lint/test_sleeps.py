@@ -23,7 +23,7 @@ ALLOWED = {
     "cli/interrupt.c": (1, "the wrapper itself"),
     "cli/job.c": (1, "the daemon's job"),
     "cli/log.c": (1, "a file that the daemon appends to"),
-    "cli/nodes.c": (2, "the daemon, which asks the remote; and what other nodes do"),
+    "cli/nodes.c": (3, "the daemon, which asks the remote, and its successor; and what other nodes do"),
     "cli/snapshot.c": (1, "the daemon, which gives a name"),
     "cli/source.c": (1, "another command holds the store"),
     "cli/stats.c": (1, "the time of the next line"),
