@@ -127,6 +127,9 @@ class Losses:
         self.deaths, self.did = 0, {}
 
     def some_time(self, leases=2.5):
+        """Often short, and as often too long for the others."""
+        if self.rng.random() < 0.5:
+            return self.rng.uniform(0, leases * self.lease)
         return 0.05 * (leases * self.lease / 0.05) ** self.rng.random()
 
     def rest(self, leases=2.5):

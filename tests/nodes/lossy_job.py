@@ -31,8 +31,8 @@ class Rank:
     """A process of a job, in a process group of its own."""
 
     def __init__(self, node):
-        self.node = node
-        command = [sys.executable, os.path.join(HERE, "trainer.py"), node.mount.mnt]
+        self.node, self.mount = node, node.mount  # of this machine; another one may come in its place
+        command = [sys.executable, os.path.join(HERE, "trainer.py"), self.mount.mnt]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
         self.answers = queue.Queue()
         threading.Thread(target=self.listen, daemon=True).start()
@@ -50,7 +50,7 @@ class Rank:
         try:
             return self.answers.get(timeout=ANSWER_S * rig.PATIENCE)
         except queue.Empty:
-            raise AssertionError(f"{command} on {self.node.mount.mnt} hangs") from None
+            raise AssertionError(f"{command} on {self.mount.mnt} hangs") from None
 
     def kill(self):
         self.process.kill()
@@ -156,14 +156,22 @@ def steps_in(paths):
 class Attempt:
     """The job from a start to its end, in a thread of its own."""
 
-    def __init__(self, job, number, generation, nodes):
+    def __init__(self, job, number, generation):
         self.job, self.number, self.generation = job, number, generation
-        self.rng = random.Random(job.rng.random())
-        self.ranks = [Rank(node) for node in nodes]
-        self.stores = [node.mount.store for node in nodes]
+        self.rng, self.ranks = random.Random(job.rng.random()), []
+        self.stores = []
         self.tries_after_eio = self.rng.choice([0, 0, 3, 20])
+        self.last_generation = generation  # when the last process had begun
         self.over, self.failure, self.why, self.steps = threading.Event(), None, "", 0
         self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def begin(self, nodes):
+        """Its processes begin, at times one after the other, with others lost meanwhile; the first command waits for all of them."""
+        skew = self.rng.choice([0, 0, 1.5 * self.job.lease])
+        for node in nodes:
+            self.ranks.append(Rank(node))
+            self.stores.append(self.ranks[-1].mount.store)
+            time.sleep(self.rng.uniform(0, skew))
 
     def run(self):
         try:
@@ -211,13 +219,13 @@ class Attempt:
 
     def remove_older(self, step):
         """All steps but this one and the one before that have a marker on this mount, and are whole; and what can become none any more."""
-        root = self.ranks[0].node.mount.mnt
+        root = self.ranks[0].mount.mnt
         with contextlib.suppress(OSError):
             for number, names in sorted(steps_in(files_in(root)).items()):
                 other = self.job.ledger.steps[number]
                 if other.marker in names and number < step.number - 1 and names >= other.paths().keys():
                     self.remove(other, names, step.number)
-                elif other.marker not in names and other.attempt.generation < self.generation:
+                elif other.marker not in names and other.attempt.last_generation < self.generation:
                     self.remove(other, names, None)
 
     def remove(self, other, paths, cause):
@@ -251,6 +259,7 @@ class Attempt:
 
     def close(self):
         self.stop()
-        self.thread.join()
+        if self.thread.ident:
+            self.thread.join()
         for rank in self.ranks:
             rank.close()

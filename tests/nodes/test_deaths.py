@@ -104,9 +104,11 @@ class Job:
             return self.say(f"only {len(nodes)} are settled")
         generation = self.union.generation()
         nodes = self.rng.sample(nodes, len(nodes))  # the first one has the marker
-        attempt = lossy_job.Attempt(self, len(self.attempts) + 1, generation, nodes)
+        attempt = lossy_job.Attempt(self, len(self.attempts) + 1, generation)
         self.attempts.append(attempt)
-        if self.union.generation() == generation and self.load(nodes[-1]):
+        attempt.begin(nodes)
+        attempt.last_generation = self.union.generation()
+        if self.load(nodes[-1]):
             attempt.thread.start()
             self.last = attempt
             self.say(f"attempt {attempt.number} in generation {generation} on {[node.number for node in nodes]}")
@@ -135,7 +137,7 @@ class Job:
         """An attempt that has ended is followed by another one; and one whose nodes went back, which lives on in half of all cases."""
         while not self.is_over.is_set() and not self.has_failed:
             last = self.last
-            if last and not last.over.is_set() and self.union.generation() == last.generation:
+            if last and not last.over.is_set() and self.union.generation() == last.last_generation:
                 time.sleep(0.1)
                 continue
             if last and (last.over.is_set() or self.rng.random() < 0.5):
@@ -163,7 +165,7 @@ class Job:
 
     def close(self):
         for attempt in self.attempts:
-            attempt.close() if attempt.thread.ident else [rank.close() for rank in attempt.ranks]
+            attempt.close()
 
 
 def check_content(root, sizes):
