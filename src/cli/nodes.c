@@ -106,7 +106,9 @@ static const char *why_held_back(const cJSON *stay)
     const char *not_counted = json_text(stay, "not_counted");
     return not_counted                   ? not_counted
            : is_in_state(stay, "silent") ? "it was not heard of for longer than the lease"
-                                         : "it tells of no newer state";
+           : !json_part(stay, "clock_error_s")
+               ? "it does not know how right its clock is: see 'cairn nodes' there"
+               : "it tells of no newer state";
 }
 
 static void print_held_back(const cJSON *stay)
@@ -192,7 +194,10 @@ static void print_nodes(const cJSON *reply)
     const cJSON *stay;
     uint64_t held_back_by = 0;
     (void)control_get_u64(json_part(reply, "union"), "held_back_by", &held_back_by);
+    const char *not_told = json_text(reply, "not_told");
     print_summary(reply);
+    if (not_told)
+        text_print(stdout, "This node tells the others nothing at the moment: %s.", not_told);
     print_union(reply);
     (void)printf("\n" COLUMNS, "EPOCH", "NODE", "STATE", "BEHIND", "HEARD AGO", "  ",
                  "STORE (*: this mount's, !: waited for)");

@@ -81,11 +81,11 @@ void commit_init(struct commit *commit, struct store *store, struct local *local
         snapshot_new(local, commit->journal, commit->horizon, commit->packs, commit->room);
 }
 
-void commit_join_nodes(struct commit *commit, int64_t round_ns, int64_t clock_error_ns)
+void commit_join_nodes(struct commit *commit, int64_t round_ns, struct node_clock *clock)
 {
     check(!commit->round_cut);
     commit->round_cut = round_cut_new();
-    history_begin_rounds(commit->history, round_ns, clock_error_ns);
+    history_begin_rounds(commit->history, round_ns, clock);
 }
 
 int commit_start(struct commit *commit, void (*room)(void *arg), void *arg)

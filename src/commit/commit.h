@@ -15,6 +15,7 @@
 
 struct store;
 struct feed_log;
+struct node_clock;
 struct round_cut;
 struct upkeep;
 
@@ -69,9 +70,12 @@ CAIRN_MUST_CHECK int history_commit_both(struct history *history, struct record 
  * that all have in common (rounds.h), and while the lease has run out. How long from now, ns; 0:
  * they do not. */
 int64_t history_hold_ns(struct history *history);
-/* There, nothing is acknowledged before `from`, and nothing from `until` on: CLOCK_BOOTTIME, ns.
- * Any thread. */
-void history_set_lease(struct history *history, int64_t from, int64_t until);
+/* There, nothing is acknowledged before `from`, and nothing from `until` on; nor after an era of
+ * the node's clock ended (node_clock.h) that `looked` is of: CLOCK_BOOTTIME, ns. Any thread. */
+struct history_lease {
+    int64_t from, until, looked;
+};
+void history_set_lease(struct history *history, const struct history_lease *lease);
 /* Is something acknowledged now? Any thread. */
 bool history_has_lease(struct history *history);
 /* No process is answered any more: what it did is sealed without a lease. */
@@ -233,5 +237,5 @@ void commit_done(struct commit *commit);
 CAIRN_MUST_CHECK int commit_start(struct commit *commit, void (*room)(void *arg), void *arg);
 /* Other nodes write the remote's prefix, too: from now on cuts can be made at rounds that all have
  * in common (rounds.h, round_cut.h). After recovery, before commit_start(). */
-void commit_join_nodes(struct commit *commit, int64_t round_ns, int64_t clock_error_ns);
+void commit_join_nodes(struct commit *commit, int64_t round_ns, struct node_clock *clock);
 struct commit_status commit_status(struct commit *commit);

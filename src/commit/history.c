@@ -179,8 +179,9 @@ bool history_is_crowded(struct history *history)
 void history_stamp_locked(struct history *history, struct record *rec)
 {
     check_held(&history->lock);
-    int64_t now = clock_realtime_ns();
-    history_note_number_locked(history, now);
+    struct clock_look look;
+    int64_t now = history_look_locked(history, &look);
+    history_note_number_locked(history, &look);
     if (now <= history->last_time && history->last_time - now <= CLOCK_BACK_MAX_NS)
         now = history->last_time + 1;
     history->last_time = now;

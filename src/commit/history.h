@@ -54,9 +54,9 @@ CAIRN_MUST_CHECK int history_compact(struct history *history);
 
 /* --- history_rounds.c ------------------------------------------------------------------------- */
 
-/* Other nodes write the prefix: rounds of this length are noted from now on, by a clock that may be
- * wrong by `error`; both ns. Before the first operation. */
-void history_begin_rounds(struct history *history, int64_t length, int64_t error);
+/* Other nodes write the prefix: rounds of this length, ns, are noted from now on, by a clock that
+ * is lent. Before the first operation. */
+void history_begin_rounds(struct history *history, int64_t length, struct node_clock *clock);
 /* What changed here, and is not in the union of all nodes; NULL: no other node writes. */
 struct touched *history_touched(struct history *history);
 /* Is a cut to end at a round whose number ends in `bits` zero bits? Then the next cuts do, where
@@ -69,6 +69,10 @@ CAIRN_MUST_CHECK bool history_wanted_round_of(struct history *history, uint64_t 
 /* The same, of whatever rounds. */
 CAIRN_MUST_CHECK bool history_rounds_of(struct history *history, uint64_t number, uint64_t after,
                                         struct rounds_span *ret);
+/* Nothing up to this round is told: others told of it before it came (rounds_begin_after()). */
+void history_begin_rounds_after(struct history *history, uint64_t round);
+/* Up to this round nothing may be told that was not told yet (rounds_dropped()). */
+uint64_t history_dropped_rounds(struct history *history);
 /* Those up to `hi` are asked for no more. */
 void history_forget_rounds(struct history *history, uint64_t hi);
 

@@ -38,12 +38,13 @@ struct history {
     _Atomic bool seal_rest; /* a recovery left drafts or new files that are no versions yet */
     /* Where other nodes write the prefix (history_rounds.c); else NULL. */
     struct rounds *rounds;
+    struct node_clock *clock;
+    struct history_lease lease;
     struct touched *touched;
     VECTOR(uint64_t) replaced; /* inodes that lost their last name by a seal: history_replaced() */
     _Atomic bool has_replaced;
-    int64_t open_from, open_until; /* CLOCK_BOOTTIME ns: history_set_lease() */
-    bool is_passing;               /* seals that waited enter, for a round that has begun */
-    bool wants_round;              /* a cut is to end at a round with so many zero bits */
+    bool is_passing;  /* seals that waited enter, for a round that has begun */
+    bool wants_round; /* a cut is to end at a round with so many zero bits */
     unsigned wanted_bits;
 };
 
@@ -88,7 +89,7 @@ enum reserve_kind {
 CAIRN_MUST_CHECK int history_reserve_locked(struct history *history, enum reserve_kind kind,
                                             size_t len);
 /* A number was given out: it may have come too late for a round that has begun. */
-void history_note_number_locked(struct history *history, int64_t now);
+void history_note_number_locked(struct history *history, const struct clock_look *look);
 /* The newest cut from `least` to `most` that ends at a round that is wanted; 0: there is none. */
 uint64_t history_wanted_cut_locked(struct history *history, uint64_t least, uint64_t most);
 /* Gives an operation its number and time; to a new name that has no cookie, one too. */
@@ -105,9 +106,11 @@ CAIRN_MUST_CHECK int history_gate_locked(struct history *history);
 /* The same for what was taken from the union: that is acknowledged to nobody, and needs no lease.
  */
 CAIRN_MUST_CHECK int history_gate_taken_locked(struct history *history);
-/* Until when an operation must wait at the time `now`; 0: it need not. */
-int64_t history_hold_until_locked(struct history *history, int64_t now);
-bool history_has_lease_locked(const struct history *history);
+/* How long an operation must wait, ns; 0: it need not. */
+int64_t history_hold_locked(struct history *history, const struct clock_look *look);
+bool history_has_lease_locked(const struct history *history, const struct clock_look *look);
+/* Returns the time, ns since 1970: that of all nodes, where others write the prefix. */
+int64_t history_look_locked(struct history *history, struct clock_look *ret);
 CAIRN_MUST_CHECK int history_seal_locked(struct history *history, uint64_t ino);
 bool history_is_due_locked(struct history *history, uint64_t ino);
 /* Leaves the lock; an operation happened, or did not: returns r. */

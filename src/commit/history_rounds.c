@@ -14,40 +14,58 @@
 #define NUMBERING_NS (5 * MS_NS)
 #define LEASE_POLL_NS (50 * MS_NS)
 
-void history_begin_rounds(struct history *history, int64_t length, int64_t error)
+int64_t history_look_locked(struct history *history, struct clock_look *ret)
+{
+    check_held(&history->lock);
+    if (!history->clock) {
+        *ret = (struct clock_look){.error = -1};
+        return clock_realtime_ns();
+    }
+    node_clock_look(history->clock, ret);
+    return ret->now;
+}
+
+void history_begin_rounds(struct history *history, int64_t length, struct node_clock *clock)
 {
     LOCK_SCOPE(&history->lock);
     check(!history->rounds);
-    history->rounds = rounds_new(length, error, clock_realtime_ns());
+    history->rounds = rounds_new(length);
+    history->clock = clock;
+    struct clock_look look;
+    (void)history_look_locked(history, &look);
+    (void)rounds_are_due(history->rounds, &look); /* it notes how late it is */
     history->touched = touched_new(history->newest);
-    history->open_until = INT64_MAX;
+    history->lease = (struct history_lease){.until = INT64_MAX, .looked = INT64_MAX};
 }
 
-void history_set_lease(struct history *history, int64_t from, int64_t until)
+void history_set_lease(struct history *history, const struct history_lease *lease)
 {
     LOCK_SCOPE(&history->lock);
-    history->open_from = from;
-    history->open_until = until;
+    history->lease = *lease;
 }
 
 void history_end_lease(struct history *history)
 {
-    history_set_lease(history, 0, INT64_MAX);
+    history_set_lease(history, &(struct history_lease){.until = INT64_MAX, .looked = INT64_MAX});
 }
 
 /* A node that has not looked for so long may have been ended: others go on without what it would
- * acknowledge now. */
-bool history_has_lease_locked(const struct history *history)
+ * acknowledge now. So may one that stood still, or of which the clock was set: how long ago it
+ * looked is not known for sure. */
+bool history_has_lease_locked(const struct history *history, const struct clock_look *look)
 {
     check_held(&history->lock);
-    int64_t now = clock_boottime_ns();
-    return now >= history->open_from && now < history->open_until;
+    const struct history_lease *lease = &history->lease;
+    return look->boottime >= lease->from && look->boottime < lease->until &&
+           lease->looked > look->era_began;
 }
 
 bool history_has_lease(struct history *history)
 {
+    struct clock_look look;
     LOCK_SCOPE(&history->lock);
-    return history_has_lease_locked(history);
+    (void)history_look_locked(history, &look);
+    return history_has_lease_locked(history, &look);
 }
 
 struct touched *history_touched(struct history *history)
@@ -55,28 +73,30 @@ struct touched *history_touched(struct history *history)
     return history->touched;
 }
 
-int64_t history_hold_until_locked(struct history *history, int64_t now)
+int64_t history_hold_locked(struct history *history, const struct clock_look *look)
 {
     check_held(&history->lock);
-    int64_t until = rounds_hold_until(history->rounds, now);
-    return until ? until : rounds_hold_until(history->rounds, now + NUMBERING_NS);
+    return rounds_hold(history->rounds, look, NUMBERING_NS);
 }
 
-void history_note_number_locked(struct history *history, int64_t now)
+void history_note_number_locked(struct history *history, const struct clock_look *look)
 {
     check_held(&history->lock);
-    if (history->rounds && !history->is_passing && rounds_are_due(history->rounds, now))
-        rounds_lose(history->rounds, now);
+    if (history->rounds && !history->is_passing && rounds_are_due(history->rounds, look))
+        rounds_lose(history->rounds, look);
+    if (history->rounds)
+        rounds_note_number(history->rounds, look);
 }
 
 int64_t history_hold_ns(struct history *history)
 {
+    struct clock_look look;
     LOCK_SCOPE(&history->lock);
-    int64_t now = clock_realtime_ns();
-    if (history->rounds && !history_has_lease_locked(history))
-        return LEASE_POLL_NS;
-    int64_t until = history->rounds ? history_hold_until_locked(history, now) : 0;
-    return until ? until - now : 0;
+    if (!history->rounds)
+        return 0;
+    (void)history_look_locked(history, &look);
+    return history_has_lease_locked(history, &look) ? history_hold_locked(history, &look)
+                                                    : LEASE_POLL_NS;
 }
 
 void history_want_round(struct history *history, bool wants, unsigned bits)
@@ -117,4 +137,16 @@ void history_forget_rounds(struct history *history, uint64_t hi)
 {
     LOCK_SCOPE(&history->lock);
     rounds_forget(history->rounds, hi);
+}
+
+void history_begin_rounds_after(struct history *history, uint64_t round)
+{
+    LOCK_SCOPE(&history->lock);
+    rounds_begin_after(history->rounds, round);
+}
+
+uint64_t history_dropped_rounds(struct history *history)
+{
+    LOCK_SCOPE(&history->lock);
+    return rounds_dropped(history->rounds);
 }

@@ -29,6 +29,7 @@ struct remote_options {
     unsigned upload_threads;  /* packs on their way at once */
     unsigned fetch_threads;   /* ranges that are fetched at once, ahead of readers; 0: 16 */
     uint64_t upload_limit;    /* bytes/s, 0: none */
+    int64_t clock_error_ns;   /* how far the wall clock may be off; 0: not told */
     int64_t lease_ns;         /* a holder that renewed nothing for this long may be replaced */
     int64_t gc_grace_ns;      /* objects that no head needs live on for this long */
     bool sets_keep;           /* from now on `keep` is the prefix's policy */

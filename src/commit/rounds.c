@@ -4,26 +4,30 @@
 #define SPANS_MAX 64u
 
 struct rounds {
-    int64_t length, error;
+    int64_t length;
     uint64_t passed; /* the newest round that was noted, or is not known */
+    /* of the last look */
+    bool is_bound;
+    uint64_t era;
+    int64_t error, offset; /* the time minus CLOCK_BOOTTIME */
+    uint64_t dropped;
+    int64_t numbered_at; /* ns since 1970: the newest number; 0: none yet */
+    int64_t hold_until;  /* CLOCK_BOOTTIME: of the windows that have begun */
     unsigned count;
     struct rounds_span spans[SPANS_MAX]; /* ascending; each with another number */
 };
 
 /* The newest round of which the window has begun by this clock: nothing is numbered any more that
  * could come before it. */
-static uint64_t newest_begun(const struct rounds *rounds, int64_t now)
+static uint64_t newest_begun(const struct rounds *rounds, int64_t now, int64_t error)
 {
-    return (uint64_t)((now + rounds->error) / rounds->length);
+    return (uint64_t)((now + error) / rounds->length);
 }
 
-struct rounds *rounds_new(int64_t length, int64_t error, int64_t now)
+struct rounds *rounds_new(int64_t length)
 {
-    check(error >= 0 && length > 2 * error && now >= 0);
     struct rounds *rounds = xcalloc(1, sizeof *rounds);
     rounds->length = length;
-    rounds->error = error;
-    rounds->passed = newest_begun(rounds, now);
     return rounds;
 }
 
@@ -32,11 +36,62 @@ void rounds_free(struct rounds *rounds)
     free(rounds);
 }
 
-int64_t rounds_hold_until(const struct rounds *rounds, int64_t now)
+static void lose_up_to(struct rounds *rounds, uint64_t last)
 {
-    int64_t nearest = (now + rounds->length / 2) / rounds->length * rounds->length;
-    bool is_near = now >= nearest - rounds->error && now < nearest + rounds->error;
-    return is_near ? nearest + rounds->error : 0;
+    rounds->passed = max_u64(rounds->passed, last);
+}
+
+/* Nodes that share the clock that was set see that no earlier than this one did, or no later: by
+ * the clock of before no node has noted a round behind these. */
+static void end_era(struct rounds *rounds, const struct clock_look *look)
+{
+    int64_t last = look->boottime + rounds->offset + rounds->error + rounds->length / 2;
+    if (rounds->error > 0 || rounds->offset != 0)
+        lose_up_to(rounds, (uint64_t)(last / rounds->length));
+    rounds->dropped = rounds->passed;
+    rounds->count = 0;
+    rounds->is_bound = false;
+}
+
+/* A window that has begun lasts as long as was said then, and longer where the error grew. */
+static void begin_hold(struct rounds *rounds, const struct clock_look *look)
+{
+    int64_t begun = (int64_t)newest_begun(rounds, look->now, look->error);
+    int64_t left = begun * rounds->length + look->error - look->now;
+    if (left > 0 && look->boottime + left > rounds->hold_until)
+        rounds->hold_until = look->boottime + left;
+}
+
+static void see(struct rounds *rounds, const struct clock_look *look)
+{
+    if (look->era != rounds->era)
+        end_era(rounds, look);
+    rounds->era = look->era;
+    if (look->error < 0) {
+        rounds->is_bound = false;
+        return;
+    }
+    check(look->now >= 0 && rounds->length > 2 * look->error);
+    if (!rounds->is_bound)
+        lose_up_to(rounds, newest_begun(rounds, look->now, look->error));
+    rounds->is_bound = true;
+    rounds->error = look->error;
+    rounds->offset = look->now - look->boottime;
+    begin_hold(rounds, look);
+}
+
+/* A window that is about to begin counts as one that has. */
+int64_t rounds_hold(struct rounds *rounds, const struct clock_look *look, int64_t ahead)
+{
+    see(rounds, look);
+    int64_t left = rounds->hold_until - look->boottime;
+    if (left > 0)
+        return left;
+    if (!rounds->is_bound)
+        return 0;
+    uint64_t then = newest_begun(rounds, look->now + ahead, look->error);
+    left = (int64_t)then * rounds->length + look->error - look->now;
+    return then > newest_begun(rounds, look->now, look->error) ? left : 0;
 }
 
 /* How much a choice by all nodes prefers some round of a span: trailing zero bits of the best. */
@@ -61,21 +116,37 @@ static void drop_least(struct rounds *rounds)
     rounds->count--;
 }
 
-bool rounds_are_due(const struct rounds *rounds, int64_t now)
+bool rounds_are_due(struct rounds *rounds, const struct clock_look *look)
 {
-    return newest_begun(rounds, now) > rounds->passed;
+    see(rounds, look);
+    return rounds->is_bound && newest_begun(rounds, look->now, look->error) > rounds->passed;
 }
 
-void rounds_lose(struct rounds *rounds, int64_t now)
+void rounds_lose(struct rounds *rounds, const struct clock_look *look)
 {
-    rounds->passed = max_u64(rounds->passed, newest_begun(rounds, now));
+    see(rounds, look);
+    if (rounds->is_bound)
+        lose_up_to(rounds, newest_begun(rounds, look->now, look->error));
 }
 
-void rounds_pass(struct rounds *rounds, int64_t now, uint64_t newest)
+void rounds_note_number(struct rounds *rounds, const struct clock_look *look)
 {
-    uint64_t begun = newest_begun(rounds, now), first = rounds->passed + 1;
-    if (begun < first)
+    rounds->numbered_at = look->now;
+    struct rounds_span *last = rounds->count ? &rounds->spans[rounds->count - 1] : NULL;
+    if (last && !last->next)
+        last->next = look->now;
+}
+
+uint64_t rounds_dropped(const struct rounds *rounds)
+{
+    return rounds->dropped;
+}
+
+void rounds_pass(struct rounds *rounds, const struct clock_look *look, uint64_t newest)
+{
+    if (!rounds_are_due(rounds, look))
         return;
+    uint64_t begun = newest_begun(rounds, look->now, look->error), first = rounds->passed + 1;
     struct rounds_span *last = rounds->count ? &rounds->spans[rounds->count - 1] : NULL;
     rounds->passed = begun;
     if (last && last->number == newest && last->hi + 1 == first) {
@@ -85,7 +156,8 @@ void rounds_pass(struct rounds *rounds, int64_t now, uint64_t newest)
     check(!last || newest >= last->number);
     if (rounds->count == SPANS_MAX)
         drop_least(rounds);
-    rounds->spans[rounds->count++] = (struct rounds_span){first, begun, newest};
+    rounds->spans[rounds->count++] =
+        (struct rounds_span){first, begun, newest, rounds->numbered_at, 0};
 }
 
 /* The part of a span behind round `after`. False: there is none. */
@@ -117,6 +189,13 @@ bool rounds_choose(const struct rounds *rounds, unsigned bits, uint64_t after, u
         found = true;
     }
     return found;
+}
+
+void rounds_begin_after(struct rounds *rounds, uint64_t last)
+{
+    lose_up_to(rounds, last);
+    rounds_forget(rounds, last);
+    rounds->dropped = max_u64(rounds->dropped, last);
 }
 
 void rounds_forget(struct rounds *rounds, uint64_t hi)

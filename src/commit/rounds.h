@@ -7,36 +7,50 @@
  * that choose as they like may never choose the same one. So each chooses the round whose number
  * has the most trailing zero bits, and of equals the latest: then a common one always comes.
  *
- * Guarded by the history's lock, like the numbers. Times are ns since 1970, of the node's clock. */
+ * Guarded by the history's lock, like the numbers. */
 #pragma once
 
-#include "base/base.h"
+#include "commit/node_clock.h"
 
 struct rounds;
 
-/* `length`: of a round, ns. `error`: how far the clock may be wrong, ns; less than half of it. Of
- * the rounds up to `now` nothing is known: numbers may have been given since, by a daemon before.
- */
-struct rounds *rounds_new(int64_t length, int64_t error, int64_t now);
+/* `length`: of a round, ns. Of the rounds up to the first look with a bound nothing is known:
+ * numbers may have been given since, by a daemon before. */
+struct rounds *rounds_new(int64_t length);
 void rounds_free(struct rounds *rounds);
 
-/* Must an operation wait that would be numbered now? 0: no; else the time at which it may. */
-int64_t rounds_hold_until(const struct rounds *rounds, int64_t now);
+/* All below take a look at the node's clock, no earlier than that of the call before. A round whose
+ * window begins while there is no bound is never noted; nor is one up to the end of an era, of
+ * which what was noted and is not forgotten yet is dropped. */
+
+/* Must an operation wait that would be numbered now, or up to `ahead` ns later? For so long, ns; 0:
+ * it need not. */
+int64_t rounds_hold(struct rounds *rounds, const struct clock_look *look, int64_t ahead);
 
 /* Notes `newest`, the newest number, for the rounds that have passed: before each number that is
  * given, and when the rounds are asked for. A round that is noticed late gets no later number. */
-void rounds_pass(struct rounds *rounds, int64_t now, uint64_t newest);
+void rounds_pass(struct rounds *rounds, const struct clock_look *look, uint64_t newest);
 
 /* The same number was the newest at all rounds from `lo` to `hi`. */
 struct rounds_span {
     uint64_t lo, hi;
     uint64_t number;
+    /* When the newest number up to `hi` was given, and the first one behind it: ns since 1970; 0:
+     * not known, none yet. */
+    int64_t last, next;
 };
+/* A number is given now. */
+void rounds_note_number(struct rounds *rounds, const struct clock_look *look);
 
 /* Has the window of a round begun that is not noted yet? */
-bool rounds_are_due(const struct rounds *rounds, int64_t now);
+bool rounds_are_due(struct rounds *rounds, const struct clock_look *look);
 /* The rounds that have begun are not noted: a number came too late for them. */
-void rounds_lose(struct rounds *rounds, int64_t now);
+void rounds_lose(struct rounds *rounds, const struct clock_look *look);
+/* Nothing up to round `last` is told, though some may be noted: others told of it before it came,
+ * by a clock that was set back since. */
+void rounds_begin_after(struct rounds *rounds, uint64_t last);
+/* What was noted up to this round may be told no more: its era has ended, or others told of it. */
+uint64_t rounds_dropped(const struct rounds *rounds);
 
 /* Chooses among those noted behind round `after` whose number is from `least` to `most`. Of rounds
  * that ended the same way for a while, the number counts as it is; of others only rounds are chosen

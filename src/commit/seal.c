@@ -318,42 +318,51 @@ int history_enter_due_locked(struct history *history)
 
 /* What was closed before the round began is told with it. So was what a recovery found no room for
  * yet: until it has that, no round is told of. */
-static void pass_rounds_locked(struct history *history, int64_t now)
+static void pass_rounds_locked(struct history *history, const struct clock_look *look)
 {
     check_held(&history->lock);
-    if (!rounds_are_due(history->rounds, now))
+    if (!rounds_are_due(history->rounds, look))
         return;
     history->is_passing = true;
     int r = atomic_load(&history->seal_rest) ? -EAGAIN : history_enter_due_locked(history);
     history->is_passing = false;
     if (r == 0)
-        rounds_pass(history->rounds, now, history->newest);
+        rounds_pass(history->rounds, look, history->newest);
     else
-        rounds_lose(history->rounds, now);
+        rounds_lose(history->rounds, look);
 }
 
 void history_pass_rounds(struct history *history)
 {
+    struct clock_look look;
     LOCK_SCOPE(&history->lock);
-    pass_rounds_locked(history, clock_realtime_ns());
+    (void)history_look_locked(history, &look);
+    pass_rounds_locked(history, &look);
+}
+
+static int pass_gate_locked(struct history *history, struct clock_look *ret)
+{
+    check_held(&history->lock);
+    (void)history_look_locked(history, ret);
+    pass_rounds_locked(history, ret);
+    return history_hold_locked(history, ret) ? -EAGAIN : 0;
 }
 
 int history_gate_taken_locked(struct history *history)
 {
     check_held(&history->lock);
-    if (!history->rounds || history->is_passing)
-        return 0;
-    int64_t now = clock_realtime_ns();
-    pass_rounds_locked(history, now);
-    return history_hold_until_locked(history, now) ? -EAGAIN : 0;
+    struct clock_look look;
+    return !history->rounds || history->is_passing ? 0 : pass_gate_locked(history, &look);
 }
 
 int history_gate_locked(struct history *history)
 {
     check_held(&history->lock);
-    TRY(history_gate_taken_locked(history));
-    bool may = !history->rounds || history->is_passing || history_has_lease_locked(history);
-    return may ? 0 : -EAGAIN;
+    struct clock_look look;
+    if (!history->rounds || history->is_passing)
+        return 0;
+    TRY(pass_gate_locked(history, &look));
+    return history_has_lease_locked(history, &look) ? 0 : -EAGAIN;
 }
 
 int history_seal_due_locked(struct history *history)

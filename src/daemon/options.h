@@ -23,7 +23,7 @@ struct remote_mount_options {
     uint64_t replaces;     /* the number of a node; 0: none */
     uint64_t upload_limit; /* bytes a second; 0: none */
     char *keep;            /* as keep_parse() reads it; NULL: not given */
-    int64_t timeout_ns, lease_ns, gc_grace_ns, rollback_keep_ns, follow_ns;
+    int64_t timeout_ns, clock_error_ns, lease_ns, gc_grace_ns, rollback_keep_ns, follow_ns;
     bool nodes, takeover, rollback, unfenced, no_sign_request;
 };
 

@@ -95,12 +95,15 @@ const struct option_spec option_table[] = {
      .help = "time after which a writer that did not renew its lease may be replaced by another "
              "mount"},
     {OPTION("nodes", REMOTE, SET, remote.nodes),
-     .help = "this mount is one of several nodes that write the remote together; their clocks have "
-             "to agree within 50 ms"},
+     .help = "this mount is one of several nodes that write the remote together"},
     {OPTION("replaces", REMOTE, COUNT, remote.replaces), .min = 16, .max = UINT32_MAX,
      .fallback = "0",
      .help = "with nodes, for an empty STORE: take the place of a node that never comes back, "
              "with the NODE that 'cairn nodes' shows: what it wrote is this node's from then on"},
+    {OPTION("clock_error", REMOTE, DURATION, remote.clock_error_ns), .min = MS_NS,
+     .max = 250 * MS_NS,
+     .help = "with nodes: how far the clock of this machine may be off, where no time daemon sets "
+             "it and the remote does not tell the time; or where the daemon is wrong about that"},
     {OPTION("takeover", REMOTE, SET, remote.takeover),
      .help = "replace the writer that holds the remote, even if it is alive; its unpublished "
              "data stays on its node. A second node that writes needs a prefix of its own "

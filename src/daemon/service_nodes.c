@@ -34,6 +34,8 @@ static cJSON *describe_stay(const struct roll_stay *stay)
     control_add_u64(one, "merged", stay->merged);
     add_seconds(one, "behind_s", stay->behind_ns);
     add_seconds(one, "heard_s_ago", stay->heard_ns);
+    if (stay->clock_error_ns)
+        add_seconds(one, "clock_error_s", stay->clock_error_ns);
     if (*stay->why)
         (void)cJSON_AddStringToObject(one, "not_counted", stay->why);
     return one;
@@ -69,6 +71,7 @@ static void add_settled(cJSON *reply, struct service *service, const struct roll
 
 static cJSON *describe_roll(struct service *service, const struct roll *roll)
 {
+    char trouble[256];
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "number", roll->number);
     (void)cJSON_AddBoolToObject(reply, "running", roll->is_running);
@@ -77,6 +80,9 @@ static cJSON *describe_roll(struct service *service, const struct roll *roll)
     if (roll->is_running || roll->error < 0)
         return reply;
     add_seconds(reply, "lease_s", roll->lease_ns);
+    node_trouble(store_node(service->store), trouble, sizeof trouble);
+    if (*trouble)
+        (void)cJSON_AddStringToObject(reply, "not_told", trouble);
     add_settled(reply, service, roll);
     add_union(reply, roll);
     cJSON *nodes = cJSON_AddArrayToObject(reply, "nodes");

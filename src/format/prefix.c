@@ -72,7 +72,7 @@ static const uint8_t ended_magic[8] = {'C', 'A', 'I', 'R', 'N', 'E', 'N', 'D'};
 #define PREFIX_INCOMPAT_KNOWN (SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES)
 #define LEASE_FIELDS_END 184u
 #define LEASE_CRC_AT (LEASE_LEN - 4)
-#define WRITER_FIELDS_END 196u
+#define WRITER_FIELDS_END 200u
 #define WRITER_CRC_AT (WRITER_ENTRY_LEN - 4)
 
 /* --- prefix info ------------------------------------------------------------------------------ */
@@ -174,6 +174,7 @@ void writer_entry_encode(const struct writer_entry *entry, void *buf)
     put_le32(p + 64, entry->node);
     put_le32(p + 12, entry->lease_ms);
     frame_put_holder(p + 68, entry->holder);
+    put_le32(p + 196, entry->clock_error_ms);
     frame_put(p, WRITER_ENTRY_LEN, writer_magic, WRITER_ENTRY_VERSION);
 }
 
@@ -186,7 +187,8 @@ int writer_entry_decode(const void *buf, size_t len, struct writer_entry *ret_en
     struct writer_entry entry = {.number = get_le64(p + 48),
                                  .epoch = get_le64(p + 56),
                                  .node = get_le32(p + 64),
-                                 .lease_ms = get_le32(p + 12)};
+                                 .lease_ms = get_le32(p + 12),
+                                 .clock_error_ms = get_le32(p + 196)};
     memcpy(entry.history, p + 16, sizeof entry.history);
     memcpy(entry.store, p + 32, sizeof entry.store);
     if (!frame_get_holder(p + 68, entry.holder) || !writer_entry_sane(&entry) ||

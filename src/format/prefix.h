@@ -56,6 +56,7 @@ struct writer_entry {
     uint32_t node;   /* the first epoch that the store ever had in this prefix: it keeps that */
     uint32_t lease_ms; /* for so long after it heard of the others it may go on; 0: not known */
     char holder[HOLDER_MAX];
+    uint32_t clock_error_ms; /* how far its clock may be off; 0: not known, so it tells nothing */
 };
 void writer_entry_encode(const struct writer_entry *entry, void *buf);
 CAIRN_MUST_CHECK int writer_entry_decode(const void *buf, size_t len,

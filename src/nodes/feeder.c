@@ -34,15 +34,6 @@ void feeder_done(struct feeder *feeder)
     mutex_done(&feeder->lock);
 }
 
-bool node_pause(void *arg, int64_t ms)
-{
-    struct node *node = arg;
-    LOCK_SCOPE(&node->feeder.lock);
-    if (!node->feeder.stops && ms > 0)
-        (void)mutex_wait(&node->feeder.lock, &node->feeder.changed, ms);
-    return !node->feeder.stops;
-}
-
 /* Nothing more can be told: the union stays where this node is, until a person decides. */
 static int end_feeds(struct node *node, const char *why)
 {
@@ -61,16 +52,14 @@ static char *kept_path(const struct node *node)
 static void describe_feed(const struct node *node, uint64_t to, struct feed *ret)
 {
     const struct feeder *feeder = &node->feeder;
-    *ret = (struct feed){
-        .epoch = node->file.stay,
-        .node = (uint32_t)node->file.blocks.at[0],
-        .from = feeder->last.to,
-        .to = to,
-        .generation = node->file.generation,
-        .lo = 1,
-        .hi = 1,
-        .time = clock_realtime_ns(),
-        .clock = {.error = NODE_CLOCK_ERROR_NS / MS_NS, .before = UINT32_MAX, .after = UINT32_MAX}};
+    *ret = (struct feed){.epoch = node->file.stay,
+                         .node = (uint32_t)node->file.blocks.at[0],
+                         .from = feeder->last.to,
+                         .to = to,
+                         .generation = node->file.generation,
+                         .lo = 1,
+                         .hi = 1};
+    node_describe_clock(node, NULL, ret);
     memcpy(ret->history, node->local->sb.history, sizeof ret->history);
     memcpy(ret->previous, feeder->last.hash, sizeof ret->previous);
 }
@@ -154,14 +143,17 @@ DEFINE_VECTOR(own_feeds, struct own_feed);
 struct listed_feeds {
     struct node *node;
     struct own_feeds list;
+    uint64_t newest; /* round that any node told of, but for those that left */
 };
 
 static int note_feed(const struct tier_object *object, void *arg)
 {
     struct listed_feeds *listed = arg;
     struct own_feed feed;
-    if (feed_numbers(object->name, &feed.round, &feed.stay) &&
-        node_has_epoch(listed->node, feed.stay))
+    bool is_feed = feed_numbers(object->name, &feed.round, &feed.stay);
+    if (is_feed && feed.round != ROUND_MAX)
+        listed->newest = max_u64(listed->newest, feed.round);
+    if (is_feed && node_has_epoch(listed->node, feed.stay))
         vector_add(&listed->list, feed);
     return 0;
 }
@@ -204,6 +196,8 @@ static int list_feeds(struct node *node, struct own_feeds *ret)
     int r = tier->ops->list(tier, FEEDS, NULL, note_feed, &listed);
     vector_sort(&listed.list, compare_own);
     *ret = listed.list;
+    if (r == 0 && !node->feeder.has_begun)
+        node_skip_rounds_told(node, listed.newest);
     return r;
 }
 
@@ -369,14 +363,19 @@ int node_prepare(struct node *node, struct view_cut *cut, const struct rounds_sp
     return feeder->record_count ? keep_feed(node) : 0;
 }
 
-/* `span`: those at which the cut was made; more may have come. */
+/* `span`: those of the cut; more may have come, or these were dropped: `lo` is behind `hi` then. */
 static void describe_rounds(struct node *node, const struct rounds_span *span, struct feed *feed)
 {
+    static const struct rounds_span none;
     struct rounds_span now;
-    if (history_rounds_of(node->commit->history, feed->to, node->feeder.last.hi, &now))
+    struct history *history = node->commit->history;
+    if (history_rounds_of(history, feed->to, node->feeder.last.hi, &now))
         span = &now;
+    else if (span->hi <= history_dropped_rounds(history))
+        span = &none;
     feed->lo = max_u64(span->lo, node->feeder.last.hi + 1);
     feed->hi = span->hi;
+    node_describe_clock(node, span, feed);
 }
 
 static void describe_content(const struct head *head, struct feed *feed)
@@ -488,6 +487,7 @@ static int tell_nothing(struct node *node, const struct head *head)
     describe_content(head, feed);
     feed->lo = span.lo;
     feed->hi = span.hi;
+    node_describe_clock(node, &span, feed);
     return tell(node, feed);
 }
 

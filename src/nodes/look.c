@@ -16,6 +16,7 @@
 #define BEATS 4u
 #define ASIDE_EVERY_NS (60 * SECOND_NS)
 #define RETRY_NS (SECOND_NS / 2)
+#define ERA_POLL_NS (100 * MS_NS)
 
 /* --- as the prefix's user --------------------------------------------------------------------- */
 
@@ -105,12 +106,17 @@ int looker_find_end(struct prefix *prefix, uint64_t stay, bool *ret_ended)
     return r == -ENOENT ? 0 : r;
 }
 
+static void close_lease(struct node *node)
+{
+    history_set_lease(node->commit->history, &(struct history_lease){0});
+}
+
 static void fall_behind(struct node *node, const char *why)
 {
     struct looker *looker = &node->looker;
     atomic_store(&looker->may_tell, false);
     atomic_store(&looker->next_generation, head_generation(&looker->prefix.head));
-    history_set_lease(node->commit->history, INT64_MAX, 0);
+    close_lease(node);
     if (!atomic_exchange(&looker->is_behind, true))
         log_warn("nodes: %s: all nodes go back to the newest state that all had told; what was "
                  "done here since is set aside",
@@ -149,24 +155,35 @@ static int look(struct node *node, int64_t began)
     atomic_store(&looker->may_tell, !has_ended);
     if (has_ended) { /* the head that says where to go back to is to come */
         atomic_store(&looker->is_open, false);
-        history_set_lease(node->commit->history, INT64_MAX, 0);
+        close_lease(node);
         return 0;
     }
     TRY(settle_opening(node, clock_boottime_ns()));
-    history_set_lease(node->commit->history, looker->opens, began + node->options.lease_ns);
+    const struct history_lease lease = {looker->opens, began + node->options.lease_ns, began};
+    history_set_lease(node->commit->history, &lease);
     atomic_store(&looker->is_open, clock_boottime_ns() >= looker->opens);
     return 0;
 }
 
+/* 0: not known. */
+static uint32_t clock_error_ms(const struct node *node)
+{
+    struct clock_look now;
+    node_clock_look(node->timekeeper.clock, &now);
+    return now.error < 0 ? 0 : (uint32_t)(now.error / MS_NS);
+}
+
 /* The entry of the newest numbers is written again: its age says that the node lives. */
-static int beat(struct node *node, const struct writer_entry *entry)
+static int beat(struct node *node, struct writer_entry *entry)
 {
     struct looker *looker = &node->looker;
     uint8_t bytes[WRITER_ENTRY_LEN];
     char object[OBJECT_NAME_LEN];
-    if (clock_monotonic_ns() < looker->heard_at)
+    uint32_t error = clock_error_ms(node);
+    if (clock_monotonic_ns() < looker->heard_at && !error == !entry->clock_error_ms)
         return 0;
     object_name("writers", entry->number, object);
+    entry->clock_error_ms = error;
     writer_entry_encode(entry, bytes);
     TRY(prefix_put_object(&looker->prefix, object, bytes, sizeof bytes, false));
     looker->heard_at = clock_monotonic_ns() + node->options.lease_ns / BEATS;
@@ -216,20 +233,63 @@ static void note_result(struct node *node, int r)
     memcpy(looker->why, why, sizeof why);
 }
 
+/* What this node knows of the time rests on the medium's clock. 0 also where it is not due. */
+static int read_clock(struct node *node)
+{
+    struct tier *tier = node->options.tier;
+    struct tier_reading reading;
+    if (!tier->ops->read_clock || node_clock_next_reading(node->timekeeper.clock) > 0)
+        return 0;
+    TRY(tier->ops->read_clock(tier, &reading));
+    node_clock_read_medium(node->timekeeper.clock, &reading);
+    return 0;
+}
+
+/* Returns when to look again: CLOCK_BOOTTIME, ns. */
+static int64_t make_look(struct node *node)
+{
+    int64_t began = clock_boottime_ns(), interval = node->options.lease_ns / LOOKS;
+    int64_t soon = (int64_t)min_u64(RETRY_NS, (uint64_t)interval);
+    struct clock_look now;
+    node_clock_look(node->timekeeper.clock, &now);
+    node->looker.era = now.era;
+    cause_clear();
+    int r = beat(node, &node->looker.entry);
+    if (r == 0)
+        r = look(node, clock_boottime_ns());
+    note_result(node, r);
+    measure_aside(node);
+    return began + (r < 0 || !atomic_load(&node->looker.is_open) ? soon : interval);
+}
+
+/* `r`: of the reading before. */
+static int64_t next_reading(struct node *node, int r)
+{
+    if (!node->options.tier->ops->read_clock)
+        return INT64_MAX;
+    return r < 0 ? RETRY_NS : node_clock_next_reading(node->timekeeper.clock);
+}
+
+/* Changes wait for the first look of an era. */
+static bool is_new_era(const struct node *node)
+{
+    struct clock_look now;
+    node_clock_look(node->timekeeper.clock, &now);
+    return now.era != node->looker.era;
+}
+
 static void *run_looks(void *arg)
 {
     struct node *node = arg;
-    int64_t interval = node->options.lease_ns / LOOKS, pause;
+    int64_t look_at = 0, pause;
     do {
-        cause_clear();
-        int r = beat(node, &node->looker.entry);
-        if (r == 0)
-            r = look(node, clock_boottime_ns());
-        note_result(node, r);
-        measure_aside(node);
-        bool waits = !atomic_load(&node->looker.is_open);
-        pause = r < 0 || waits ? min_u64(RETRY_NS, (uint64_t)interval) : (uint64_t)interval;
-    } while (pause_for(node, pause / MS_NS + 1));
+        int r = read_clock(node);
+        if (clock_boottime_ns() >= look_at || is_new_era(node))
+            look_at = make_look(node);
+        int64_t left = look_at - clock_boottime_ns(), next = next_reading(node, r);
+        pause = left < next ? left : next;
+        pause = pause < ERA_POLL_NS ? pause : ERA_POLL_NS;
+    } while (pause_for(node, pause > 0 ? pause / MS_NS + 1 : 1));
     return NULL;
 }
 

@@ -378,8 +378,8 @@ static int publish_round(struct merger *m, uint64_t round)
  * carried out by the next turn, which lists the feeds behind it. */
 static int merge_news(struct merger *m, int64_t now)
 {
-    int64_t mono = clock_monotonic_ns(), until = now - m->options.clock_error_ns;
-    uint64_t newest = until > 0 ? (uint64_t)(until / m->options.round_ns) : 0;
+    int64_t mono = clock_monotonic_ns();
+    uint64_t newest = (uint64_t)(now / m->options.round_ns);
     uint64_t cut = head_round(&m->prefix.head);
     TRY(stays_look(&m->stays, &m->prefix.head));
     TRY(stays_judge(&m->stays, mono));
@@ -411,7 +411,7 @@ static int keep_runs(struct merger *m)
 static int turn_as_merger(struct merger *m, int64_t now)
 {
     int r = meet_union(m);
-    if (r == 0)
+    if (r == 0 && now >= 0)
         r = merge_news(m, now);
     if (r == 0)
         r = keep_runs(m);
@@ -460,6 +460,7 @@ static void note_status(struct merger *m, int64_t now, int error)
                                    .error = error,
                                    .counts = counts_of(m)};
     memcpy(status.holder, m->lease_holder, sizeof status.holder);
+    now = now < 0 ? clock_realtime_ns() : now;
     if (status.head > 0)
         status.age_ns = now - (int64_t)status.round * m->options.round_ns;
     if (m->is_merger) {
@@ -527,7 +528,8 @@ static void *run_turns(void *arg)
     int last = 0;
     do {
         cause_clear();
-        int r = merger_turn(m, clock_realtime_ns());
+        int r = merger_turn(m, m->options.time_passed ? m->options.time_passed(m->options.arg)
+                                                      : clock_realtime_ns());
         if (r < 0 && r != last && r != -ECANCELED)
             log_warn("nodes: merging what the nodes of %s write fails (%s); retrying",
                      m->prefix.name, strerror(-r));

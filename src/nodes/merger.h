@@ -24,14 +24,15 @@ struct merger_options {
     /* Of the common prefix: tier, name, holder, lease_ns and gc_grace_ns. As long as the merger
      * lives. */
     const struct remote_options *remote;
-    int64_t round_ns;       /* length of a round */
-    int64_t clock_error_ns; /* of this node's clock, as a node tells it in its feeds */
-    size_t told_bytes_max;  /* of feeds in memory that wait to be merged; 0: 256 MiB */
+    int64_t round_ns;      /* length of a round */
+    size_t told_bytes_max; /* of feeds in memory that wait to be merged; 0: 256 MiB */
     /* There is a newer union head, this merger's or another's. In its thread, without locks. NULL
      * is fine. */
     void (*on_head)(const struct head *head, void *arg);
     /* Do nodes work, so that it is to look often? NULL: they do. */
     bool (*is_active)(void *arg);
+    /* A time that has passed for sure, as in merger_turn(). NULL: the wall clock. */
+    int64_t (*time_passed)(void *arg);
     void *arg;
 };
 
@@ -51,9 +52,10 @@ void merger_end(struct merger *merger);
  * its. */
 void merger_finish(struct merger *merger, uint64_t stay, uint64_t number, int64_t ns);
 
-/* One turn, at `now` (ns since 1970, by this node's clock): looks at the lease, and, if it holds
- * that, publishes the newest round that all determine. In a thread of its own, or the merger's. An
- * error: the remote or the disk failed, and another turn may go on. */
+/* One turn. `now` (ns since 1970) has passed for sure, by the clocks of all nodes; negative: the
+ * time is not known. Looks at the lease, and, if it holds that and knows the time, publishes the
+ * newest round that all determine. In a thread of its own, or the merger's. An error: the remote or
+ * the disk failed, and another turn may go on. */
 CAIRN_MUST_CHECK int merger_turn(struct merger *merger, int64_t now);
 
 struct merger_stay {

@@ -68,3 +68,14 @@ void node_note_head(const struct head *head, void *arg)
     touched_merged(history_touched(node->commit->history), head_merged(head, node->local->sb.node));
     call_hearers(&node->news);
 }
+
+/* --- stopping --------------------------------------------------------------------------------- */
+
+bool node_pause(void *arg, int64_t ms)
+{
+    struct node *node = arg;
+    LOCK_SCOPE(&node->feeder.lock);
+    if (!node->feeder.stops && ms > 0)
+        (void)mutex_wait(&node->feeder.lock, &node->feeder.changed, ms);
+    return !node->feeder.stops;
+}

@@ -59,6 +59,7 @@ struct node *node_new(struct commit *commit, struct local *local,
     mutex_init(&node->blocks_lock, LOCK_LEAF);
     prefix_init(&node->common, local, commit->room, &node->options, &user);
     looker_init(node);
+    timekeeper_init(node);
     return node;
 }
 
@@ -69,6 +70,7 @@ void node_free(struct node *node)
     roll_call_done(node);
     looker_done(node);
     merger_free(node->merger);
+    timekeeper_done(node);
     prefix_done(&node->common);
     feeder_done(&node->feeder);
     news_done(&node->news);
@@ -120,7 +122,7 @@ int node_start(struct node *node)
                                            .room = node->commit->room,
                                            .remote = &node->options,
                                            .round_ns = NODE_ROUND_NS,
-                                           .clock_error_ns = NODE_CLOCK_ERROR_NS,
+                                           .time_passed = node_time_passed,
                                            .told_bytes_max = TOLD_MAX,
                                            .on_head = node_note_head,
                                            .is_active = node_is_active,
@@ -129,6 +131,7 @@ int node_start(struct node *node)
     node->merger = merger_new(&options);
     describe_entry(node, node->file.blocks.at[node->file.blocks.count - 1], &entry);
     memcpy(entry.history, node->local->sb.history, sizeof entry.history);
+    TRY(timekeeper_start(node));
     TRY(looker_start(node, &entry));
     return merger_start(node->merger);
 }
@@ -153,6 +156,9 @@ struct tier *node_tier(struct node *node)
 
 void node_trouble(struct node *node, char *buf, size_t size)
 {
+    node_clock_trouble(node, buf, size);
+    if (*buf)
+        return;
     LOCK_SCOPE(&node->feeder.lock);
     (void)snprintf(buf, size, "%s", node->feeder.trouble);
 }

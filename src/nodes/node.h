@@ -12,7 +12,8 @@
 #include "prefix/prefix.h"
 
 #define NODE_ROUND_NS (2ll * 1000000000)
-#define NODE_CLOCK_ERROR_NS (50ll * 1000000)
+#define NODE_CLOCK_ERROR_NS (50ll * 1000000) /* at least: what is not modelled */
+#define NODE_CLOCK_ERROR_MAX_NS (NODE_ROUND_NS / 8)
 #define NODE_FEED_EVERY_NS (10ll * 1000000000) /* also where nothing happened */
 
 #define NODE_OP_BYTES                                                                              \
@@ -30,6 +31,8 @@ void node_free(struct node *node); /* NULL is fine; after the remote, which has 
 CAIRN_MUST_CHECK int node_start(struct node *node);
 /* The merger ends, and another node may merge. */
 void node_end_merging(struct node *node);
+/* Its clock: whose rounds the history notes. As long as the node lives. */
+struct node_clock *node_clock(struct node *node);
 /* Ends waits; the tier is interrupted by its user. Any thread. */
 void node_stop(struct node *node);
 /* The node's own prefix; the caller closes it before node_free(). */

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <stdatomic.h>
+#include <sys/timex.h>
 
 #include "base/event.h"
 #include "base/lock.h"
 #include "base/vector.h"
 #include "codec/hash.h"
+#include "commit/node_clock.h"
 #include "format/feed.h"
 #include "format/head.h"
 #include "nodes/node.h"
@@ -50,6 +52,29 @@ struct node_file {
     int64_t opens;         /* by the medium's clock, ns: nothing is acknowledged before; 0: any */
 };
 
+/* What the kernel says of the wall clock, from one second to the next. */
+struct kernel_clock {
+    int64_t max_error; /* ns, as of the last look; 0: none */
+    int64_t base;      /* what a time daemon said of it last */
+    int64_t based_at;  /* CLOCK_BOOTTIME, ns, when that was seen */
+};
+
+/* The thread of clock.c. */
+struct timekeeper {
+    struct node_clock *clock;
+    pthread_t thread;
+    bool is_started;
+    struct event event; /* it is to end */
+    _Atomic bool stops;
+    /* The thread's: */
+    struct kernel_clock kernel;
+    struct node_clock_status said; /* the last status; of it, what the log has */
+    uint64_t era;
+    int64_t vouch_at;    /* CLOCK_BOOTTIME, ns */
+    int64_t lacks_since; /* the same: there is no bound; 0: there is */
+    bool has_said_lack;
+};
+
 /* The thread of look.c. */
 struct looker {
     struct prefix prefix; /* the common one; its newest head is that of the last look */
@@ -60,6 +85,7 @@ struct looker {
     _Atomic uint64_t next_generation; /* of the union that it is behind */
     _Atomic bool may_tell;            /* a look found the stay not ended */
     int64_t opens;                    /* CLOCK_BOOTTIME ns; 0: not known yet */
+    uint64_t era;                     /* of the clock, at the last look; the thread's */
     int64_t heard_at;                 /* monotonic: when the heartbeat is due */
     struct writer_entry entry;        /* that is written again */
     void (*on_open)(void *arg, int64_t opens);
@@ -108,6 +134,7 @@ struct node {
     struct roll_call roll;
     struct news news;
     struct looker looker;
+    struct timekeeper timekeeper;
     _Atomic uint64_t told_round;
     _Atomic bool may_leave;
     int64_t opened_at; /* monotonic ns */
@@ -138,6 +165,25 @@ void node_note_work(struct node *node);
 bool node_is_active(void *node);
 /* There is a newer union head: as a merger tells it. */
 void node_note_head(const struct head *head, void *node);
+/* --- clock.c */
+void timekeeper_init(struct node *node);
+CAIRN_MUST_CHECK int timekeeper_start(struct node *node);
+void timekeeper_stop(struct node *node);
+void timekeeper_done(struct node *node);
+/* A time that has passed for sure on all nodes, ns since 1970; negative: not known. */
+int64_t node_time_passed(void *node);
+/* The time, as good as it is known. */
+int64_t node_time(struct node *node);
+/* The newest round that any node told of: if it is to come, none is told up to it. */
+void node_skip_rounds_told(struct node *node, uint64_t newest);
+/* What a feed says of the clock, and of the round that it ends at; NULL: of none. */
+void node_describe_clock(const struct node *node, const struct rounds_span *span,
+                         struct feed *feed);
+/* Why no rounds are told; "": they are. Any thread. */
+void node_clock_trouble(struct node *node, char *buf, size_t size);
+/* How far the wall clock may be off, ns; negative: nobody sets it. `tx`: as the kernel says; `now`:
+ * CLOCK_BOOTTIME, ns. */
+int64_t kernel_clock_error(struct kernel_clock *kernel, const struct timex *tx, int64_t now);
 void looker_init(struct node *node);
 void looker_done(struct node *node);
 /* `entry`: what this daemon says in writers/NUMBER, again and again. */

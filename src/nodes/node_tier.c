@@ -149,6 +149,12 @@ static int node_tier_now(struct tier *tier, int64_t *ret_ns)
     return common->ops->now(common, ret_ns);
 }
 
+static int node_tier_read_clock(struct tier *tier, struct tier_reading *ret)
+{
+    struct tier *common = common_of(tier);
+    return common->ops->read_clock(common, ret);
+}
+
 static void node_tier_interrupt(struct tier *tier)
 {
     of(tier)->common->ops->interrupt(of(tier)->common);
@@ -192,6 +198,7 @@ static void set_ops(struct tier_ops *ops, const struct tier_ops *common)
         .remove_many = common->remove_many ? node_tier_remove_many : NULL,
         .put_from = common->put_from ? node_tier_put_from : NULL,
         .now = common->now ? node_tier_now : NULL,
+        .read_clock = common->read_clock ? node_tier_read_clock : NULL,
         .interrupt = common->interrupt ? node_tier_interrupt : NULL,
         .last_error = common->last_error ? node_tier_last_error : NULL,
         .place = common->place ? node_tier_place : NULL,

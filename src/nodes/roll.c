@@ -103,6 +103,7 @@ static struct roll_stay describe_stay(const struct look *look, const struct stay
                             .is_over = stay->has_row && stay->row.state == HEAD_WRITER_ENDED,
                             .round = stay_round(stay, newest, cut),
                             .merged = stay->has_row ? stay->row.merged : 0,
+                            .clock_error_ns = stay->clock_error_ns,
                             .heard_ns = look->medium_now - stay->heard_of};
     if (stay->has_row)
         ret.round = max_u64(ret.round, cut);
@@ -151,7 +152,7 @@ static void find_waits_for(struct roll *roll)
 
 static void describe(const struct look *look, struct roll *ret)
 {
-    int64_t now = clock_realtime_ns();
+    int64_t now = node_time(look->node);
     ret->head = look->head.number;
     ret->generation = head_generation(&look->head);
     ret->round = head_round(&look->head);

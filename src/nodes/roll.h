@@ -19,13 +19,14 @@ struct roll_stay {
     uint32_t node;
     char holder[HOLDER_MAX];
     enum roll_state state;
-    bool is_own;       /* of the node that looks */
-    bool is_over;      /* it left, or ended, and a head says so: nothing waits for it */
-    uint64_t round;    /* the newest that it determines; 0: none yet */
-    uint64_t merged;   /* its operations up to this number are in the union */
-    int64_t behind_ns; /* since that round */
-    int64_t heard_ns;  /* since it was heard of, by the clock of the medium */
-    char why[96];      /* what it tells is not counted; "": it is */
+    bool is_own;            /* of the node that looks */
+    bool is_over;           /* it left, or ended, and a head says so: nothing waits for it */
+    uint64_t round;         /* the newest that it determines; 0: none yet */
+    uint64_t merged;        /* its operations up to this number are in the union */
+    int64_t behind_ns;      /* since that round */
+    int64_t heard_ns;       /* since it was heard of, by the clock of the medium */
+    int64_t clock_error_ns; /* of its node's clock, as it said last; 0: not known */
+    char why[96];           /* what it tells is not counted; "": it is */
 };
 
 struct roll {

@@ -135,6 +135,7 @@ static int read_entry(struct stays *stays, struct entry_seen *seen)
     seen->epoch = entry.epoch;
     seen->node = entry.node;
     seen->lease_ns = entry.lease_ms * MS_NS;
+    seen->clock_error_ns = entry.clock_error_ms * MS_NS;
     memcpy(seen->holder, entry.holder, sizeof seen->holder);
     return 0;
 }
@@ -165,6 +166,7 @@ static void note_stay(struct stays *stays, const struct head *head, const struct
         log_warn("nodes: %s has lease=%.0fs, and this node %.0fs: give all nodes the same",
                  entry->holder, (double)entry->lease_ns / 1e9, (double)stays->lease_ns / 1e9);
     stay->lease_ns = entry->lease_ns;
+    stay->clock_error_ns = entry->clock_error_ns;
     stay->heard_of = (int64_t)max_u64((uint64_t)stay->heard_of, (uint64_t)entry->modified);
 }
 

@@ -23,6 +23,8 @@ struct stay {
     uint32_t node;
     char holder[HOLDER_MAX];
     int64_t lease_ns; /* of its node; 0: not known */
+    /* of its node, when its entry was read; 0: not known, so it tells of no rounds */
+    int64_t clock_error_ns;
     int64_t heard_of; /* by the medium's clock: when it joined, or put its newest feed */
     bool has_row;     /* of the newest head */
     struct head_writer row;
@@ -45,7 +47,7 @@ struct entry_seen {
     uint64_t number;
     uint64_t epoch; /* of the stay; 0: it cannot be read */
     uint32_t node;
-    int64_t lease_ns;
+    int64_t lease_ns, clock_error_ns;
     char holder[HOLDER_MAX];
     int64_t modified;
     int64_t again_at; /* monotonic: when it is read again */

@@ -258,8 +258,8 @@ static int open_to_write(struct store *store, const struct back *back, bool serv
     TRY(store->node ? node_begin(store->node) : 0);
     TRY(recover(store, ret_text));
     if (store->node) {
-        commit_join_nodes(&store->commit, NODE_ROUND_NS, NODE_CLOCK_ERROR_NS);
-        history_set_lease(store->commit.history, 0, 0); /* until the first look */
+        commit_join_nodes(&store->commit, NODE_ROUND_NS, node_clock(store->node));
+        history_set_lease(store->commit.history, &(struct history_lease){0}); /* until a look */
     }
     return store->remote ? remote_hold(store->remote, ret_text) : 0;
 }

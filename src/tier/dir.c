@@ -21,6 +21,7 @@
 #define OPEN_WAIT_NS (5ll * 1000000000)
 #define SPACE_WAIT_NS (2ll * 1000000000)
 #define CLOCK_FILE ".clock"
+#define TICK_NS_MAX (10 * MS_NS)
 #define EIO_TRIES 5u /* within about a second */
 
 struct dir {
@@ -355,6 +356,27 @@ static int dir_now(struct tier *tier, int64_t *ret_ns)
     return r;
 }
 
+/* A file's time is that of the last tick of the server's kernel, or a whole second or two. */
+static int64_t grain_of(int64_t modified_ns)
+{
+    return modified_ns % SECOND_NS ? TICK_NS_MAX : 2 * SECOND_NS;
+}
+
+static int dir_read_clock(struct tier *tier, struct tier_reading *ret)
+{
+    struct dir *d = dir_of(tier);
+    struct dir_answer answer;
+    TRY(check_writable(d));
+    int64_t asked = clock_boottime_ns();
+    TRY(call_until_done(d, DIR_NOW, "touch", CLOCK_FILE, &answer));
+    *ret = (struct tier_reading){.asked = asked,
+                                 .answered = clock_boottime_ns(),
+                                 .least = answer.modified_ns,
+                                 .most = answer.modified_ns + grain_of(answer.modified_ns),
+                                 .is_shared = answer.is_shared};
+    return 0;
+}
+
 struct listing {
     struct dir *dir;
     int (*fn)(const struct tier_object *object, void *arg);
@@ -457,6 +479,7 @@ static const struct tier_ops dir_ops = {
     .remove = dir_remove,
     .sync = dir_sync,
     .now = dir_now,
+    .read_clock = dir_read_clock,
     .interrupt = dir_interrupt,
     .place = dir_place,
     .look_again = dir_look_again,

@@ -23,6 +23,8 @@
 #include "tier/dir_list.h"
 
 #define CLOCK_FILE ".clock"
+#define ZFS_SUPER_MAGIC 0x2fc12fc1 /* not in magic.h, nor is: */
+#define BCACHEFS_SUPER_MAGIC 0xca451a4e
 #define COPY_STEP MIB
 #define ENTRIES_BYTES 8192u /* of a message */
 
@@ -395,16 +397,32 @@ static int do_sync_directory(struct dir_talk *talk, const char *directory,
     return -errno;
 }
 
+/* Filesystems that one kernel has mounted, and NFS: its server tells the time. Others (Lustre,
+ * CephFS, FUSE) may take it of each client. */
+static bool has_one_clock(int64_t fs_type)
+{
+    static const int64_t types[] = {EXT4_SUPER_MAGIC,      XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+                                    F2FS_SUPER_MAGIC,      TMPFS_MAGIC,     RAMFS_MAGIC,
+                                    OVERLAYFS_SUPER_MAGIC, ZFS_SUPER_MAGIC, BCACHEFS_SUPER_MAGIC,
+                                    NFS_SUPER_MAGIC};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (types[i] == fs_type)
+            return true;
+    return false;
+}
+
 /* The time that the server gives a file which is touched. (Lustre takes the client's: there the
  * nodes' clocks must agree.) */
-static int touch_clock(const struct dir_talk *talk, int64_t *ret_ns)
+static int touch_clock(const struct dir_talk *talk, struct dir_answer *answer)
 {
+    struct statfs fs;
     _cleanup_close_ int fd = openat(root_fd(talk), CLOCK_FILE,
                                     O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     struct stat st;
-    if (fd < 0 || futimens(fd, NULL) < 0 || fstat(fd, &st) < 0)
+    if (fd < 0 || futimens(fd, NULL) < 0 || fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0)
         return -errno;
-    *ret_ns = time_of(&st);
+    answer->modified_ns = time_of(&st);
+    answer->is_shared = has_one_clock((int64_t)fs.f_type);
     return 0;
 }
 
@@ -458,7 +476,12 @@ static int add_entry(const struct tier_object *object, void *arg)
 static int clock_for_list(void *arg, int64_t *ret_ns)
 {
     struct batch *b = arg;
-    return atomic_load(&b->talk->root->read_only) ? -EROFS : touch_clock(b->talk, ret_ns);
+    struct dir_answer answer;
+    if (atomic_load(&b->talk->root->read_only))
+        return -EROFS;
+    TRY(touch_clock(b->talk, &answer));
+    *ret_ns = answer.modified_ns;
+    return 0;
 }
 
 /* Gives also the names found before an error: the repetition goes on behind them. */
@@ -545,7 +568,7 @@ static int carry_out(struct dir_talk *talk, const struct dir_request *request, c
     case DIR_STORE_AGAIN:
         return do_store_again(talk, name);
     case DIR_NOW:
-        return touch_clock(talk, &answer->modified_ns);
+        return touch_clock(talk, answer);
     case DIR_SPACE:
         return do_space(talk, answer);
     }

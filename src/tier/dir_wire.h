@@ -71,6 +71,7 @@ struct dir_answer {
     uint32_t count;
     uint64_t len;           /* DIR_STAT */
     int64_t modified_ns;    /* DIR_STAT, DIR_NOW */
+    bool is_shared;         /* DIR_NOW: who else touches a file there gets the same clock's time */
     uint64_t total, free;   /* DIR_SPACE: bytes */
     struct dir_place place; /* DIR_OPEN; a struct tier_place follows */
 };

@@ -93,6 +93,13 @@ static int fault_remove_many(struct tier *tier, const char *const *objects, size
     return r < 0 ? r : below->ops->remove_many(below, objects, count);
 }
 
+static int fault_read_clock(struct tier *tier, struct tier_reading *ret)
+{
+    int r = ask_fault(tier, "read_clock", "");
+    struct tier *below = fault_of(tier)->below;
+    return r < 0 ? r : below->ops->read_clock(below, ret);
+}
+
 static int fault_now(struct tier *tier, int64_t *ret_ns)
 {
     int r = ask_fault(tier, "now", "");
@@ -167,6 +174,7 @@ struct tier *fault_tier_new(struct tier *below,
         .remove_many = has->remove_many ? fault_remove_many : NULL,
         .put_from = has->put_from ? fault_put_from : NULL,
         .now = has->now ? fault_now : NULL,
+        .read_clock = has->read_clock ? fault_read_clock : NULL,
         .interrupt = has->interrupt ? fault_interrupt : NULL,
         .last_error = has->last_error ? fault_last_error : NULL,
         .traffic = has->traffic ? fault_traffic : NULL,

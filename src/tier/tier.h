@@ -54,6 +54,15 @@ struct tier_place {
     bool is_of_root;    /* it is the filesystem of / */
 };
 
+/* At some instant from `asked` to `answered` (CLOCK_BOOTTIME, ns) the medium's clock showed a time
+ * from `least` to `most` (ns since 1970). */
+struct tier_reading {
+    int64_t asked, answered;
+    int64_t least, most;
+    /* All who use the medium read the same clock. False: it may be that of each machine. */
+    bool is_shared;
+};
+
 struct tier_ops {
     const char *name;
     bool is_sorted; /* list() */
@@ -106,6 +115,9 @@ struct tier_ops {
 
     /* The medium's own clock, ns since 1970: leases are judged by nothing else. */
     int (*now)(struct tier *tier, int64_t *ret_ns);
+
+    /* The same clock, as exactly as the medium tells it, in one request. */
+    int (*read_clock)(struct tier *tier, struct tier_reading *ret);
 
     /* Every call under way and every later one ends soon with -ECANCELED: the daemon is about to
      * go. */

@@ -52,7 +52,7 @@ ALLOWED = {
     "fuse/loop.c": (1, "callers are looked at for a fatal signal, which the kernel does not always tell"),
     "fuse/turns.c": (1, "no thread has received for a while: another one does"),
     "prefix/check.c": (1, "the remote, which may not show all: before the next look"),
-    "nodes/feeder.c": (1, "the prefix pauses, before the next try; a feed on its way lands"),
+    "nodes/news.c": (1, "the prefix pauses, before the next try; a feed on its way lands"),
     "prefix/heads.c": (3, "the remote, before the next try"),
     "prefix/lease.c": (1, "another holder's lease runs out"),
     "prefix/object.c": (1, "the remote, before the next try"),

@@ -453,7 +453,7 @@ def campaign(request, on_remote, directory, rng, sanitized):
         mounts = [on_remote(remote, writeback_delay=rng.choice(["0s", "50ms", "300ms"]), **options) for _ in offsets]
         for number, (mount, offset) in enumerate(zip(mounts, offsets)):
             path = rig.write_file(os.path.join(directory, f"offset{number}"), offset)
-            mount.env = {**mount.env, "LD_PRELOAD": library, "CLOCK_OFFSET": path}
+            mount.env = {**mount.env, "LD_PRELOAD": library, "CLOCK_OFFSET": path, "CLOCK_STAMPS": "1"}
         job = Job(random.Random(rng.random()))
         request.addfinalizer(lambda: finish(job))
         for mount in mounts[:-1]:

@@ -64,7 +64,8 @@ def test_every_mount_lists_all_nodes(node):
     epochs = [[stay["epoch"] for stay in reply["nodes"]] for reply in (first, second)]
     assert epochs[0] == epochs[1] == sorted(epochs[0]) and len(set(epochs[0])) == 2
     for stay in first["nodes"]:
-        assert stay.keys() == {"epoch", "node", "holder", "is_this", "state", "round", "merged", "behind_s", "heard_s_ago"}, stay
+        assert stay.keys() == {"epoch", "node", "holder", "is_this", "state", "round", "merged", "behind_s", "heard_s_ago", "clock_error_s"}
+        assert 0.05 <= stay["clock_error_s"] <= 0.25
         assert -1 < stay["heard_s_ago"] < LEASE_S and -1 < stay["behind_s"] < 60 and stay["round"] > 0
     lines = shown(mounts[0])
     assert re.fullmatch(r"All is well: 2 nodes write, readers see the state of [0-9.]+ s ago\.", lines[0]), lines

@@ -9,16 +9,20 @@
 #include "base/event.h"
 
 static atomic_bool stopped;
-static _Atomic int64_t monotonic, realtime;
+static _Atomic int64_t monotonic, boottime, raw, realtime;
 
 int __real_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t);
 int __wrap_clock_gettime(clockid_t id, struct timespec *t)
 {
-    bool is_ours = id == CLOCK_MONOTONIC || id == CLOCK_REALTIME;
-    if (!is_ours || !atomic_load(&stopped))
+    _Atomic int64_t *ours = id == CLOCK_MONOTONIC       ? &monotonic
+                            : id == CLOCK_BOOTTIME      ? &boottime
+                            : id == CLOCK_MONOTONIC_RAW ? &raw
+                            : id == CLOCK_REALTIME      ? &realtime
+                                                        : NULL;
+    if (!ours || !atomic_load(&stopped))
         return __real_clock_gettime(id, t);
-    int64_t ns = atomic_load(id == CLOCK_MONOTONIC ? &monotonic : &realtime);
+    int64_t ns = atomic_load(ours);
     *t = (struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
     return 0;
 }
@@ -38,6 +42,8 @@ bool __wrap_event_wait(struct event *event, uint64_t *seen, int64_t until_ns)
 void time_stop(void)
 {
     atomic_store(&monotonic, clock_monotonic_ns());
+    atomic_store(&boottime, clock_boottime_ns());
+    atomic_store(&raw, clock_ns(CLOCK_MONOTONIC_RAW));
     atomic_store(&realtime, clock_realtime_ns());
     atomic_store(&stopped, true);
 }
@@ -45,5 +51,7 @@ void time_stop(void)
 void time_pass(int64_t ns)
 {
     atomic_fetch_add(&monotonic, ns);
+    atomic_fetch_add(&boottime, ns);
+    atomic_fetch_add(&raw, ns);
     atomic_fetch_add(&realtime, ns);
 }

@@ -13,6 +13,7 @@
 
 /* A Date that is older is not relied on: the monotonic clock may run differently from theirs. */
 #define DATE_AGE_MAX_NS (5ll * 1000000000)
+#define SERVERS_APART_NS (50ll * 1000000)
 
 static int s3_put_object(struct tier *tier, const char *object, const void *buf, size_t len,
                          struct tier_source *source, const char *condition)
@@ -134,6 +135,23 @@ static int s3_now(struct tier *tier, int64_t *ret_ns)
     return now_by_date(s3, ret_ns) ? 0 : -EPROTO;
 }
 
+/* In whole seconds, and by whichever of the servers behind the address. */
+static int s3_read_clock(struct tier *tier, struct tier_reading *ret)
+{
+    struct s3_request q = {.method = "HEAD", .any_answer = true};
+    _cleanup_(http_response_done) struct http_response response = {0};
+    int64_t asked = clock_boottime_ns();
+    TRY(s3_call(s3_of(tier), &q, &response));
+    if (response.date_ns == 0)
+        return -EPROTO;
+    *ret = (struct tier_reading){.asked = asked,
+                                 .answered = clock_boottime_ns(),
+                                 .least = response.date_ns - SERVERS_APART_NS,
+                                 .most = response.date_ns + SECOND_NS + SERVERS_APART_NS,
+                                 .is_shared = true};
+    return 0;
+}
+
 static void s3_interrupt(struct tier *tier)
 {
     struct s3 *s3 = s3_of(tier);
@@ -181,6 +199,7 @@ static const struct tier_ops s3_ops = {
     .sync = s3_sync,
     .remove_many = s3_remove_many,
     .now = s3_now,
+    .read_clock = s3_read_clock,
     .interrupt = s3_interrupt,
     .last_error = s3_last_error,
     .traffic = s3_traffic,

@@ -21,10 +21,13 @@ static void setup(void)
     assert_i64(ns_hold(o.local.ns, ROOT_INO, &root), 0);
 }
 
+static struct node_clock *node_clock_of_test;
+
 static void teardown(void)
 {
     ns_drop(o.local.ns, ROOT_INO);
     objects_teardown();
+    node_clock_free(node_clock_of_test);
 }
 
 TestSuite(commit_history, .init = setup, .fini = teardown, .timeout = 120);
@@ -351,6 +354,15 @@ Test(commit_history, a_store_that_follows_takes_no_change)
 #define RACE_NS (2000 * MS_NS)
 #define RACED_MAX 200000u
 
+/* The wall clock is the time. */
+static void begin_rounds(void)
+{
+    node_clock_of_test = node_clock_new(
+        &(struct node_clock_options){.error_least = CLOCK_ERROR_NS, .error_most = ROUND_NS / 8});
+    node_clock_vouch(node_clock_of_test, 0);
+    history_begin_rounds(o.history, ROUND_NS, node_clock_of_test);
+}
+
 struct raced {
     uint64_t seq;
     int64_t begun, ended;
@@ -412,7 +424,7 @@ Test(commit_history, operations_stay_clear_of_rounds)
 {
     struct round_racer racers[RACERS];
     unsigned seen = 0;
-    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    begin_rounds();
     for (unsigned i = 0; i < RACERS; i++) {
         racers[i] =
             (struct round_racer){.number = i, .ops = xcalloc(RACED_MAX, sizeof(struct raced))};
@@ -453,7 +465,7 @@ Test(commit_history, a_seal_that_waits_is_told_with_the_round)
 {
     struct rounds_span span = {0};
     time_stop();
-    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    begin_rounds();
     pass_round_after(clock_realtime_ns());
     make_file(5);
     write_file(5);
@@ -485,7 +497,7 @@ Test(commit_history, no_round_is_told_before_what_a_recovery_left)
     write_file(5);
     uint64_t before = history_newest(o.history);
     time_stop();
-    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    begin_rounds();
     history_seal_rest_later(o.history);
     int64_t began = clock_realtime_ns();
     pass_round_after(began);
@@ -504,7 +516,7 @@ Test(commit_history, a_cut_ends_at_a_round)
     struct stage_sealed *sealed;
     size_t count;
     time_stop();
-    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    begin_rounds();
     pass_round_after(clock_realtime_ns());
     make_file(5);
     write_file(5);
@@ -529,7 +541,7 @@ Test(commit_history, a_cut_ends_at_a_round)
 Test(commit_history, changes_wait_while_the_union_lacks_too_many)
 {
     struct record rec = {.type = REC_SETATTR, .ino = ROOT_INO, .mask = ATTR_MODE};
-    history_begin_rounds(o.history, ROUND_NS, CLOCK_ERROR_NS);
+    begin_rounds();
     struct touched *touched = history_touched(o.history);
     for (uint64_t seq = 1; seq <= PENDING_OPS_MAX; seq++)
         touched_add(touched, &(struct record){.type = REC_SETATTR, .seq = seq, .ino = ROOT_INO});

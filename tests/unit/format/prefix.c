@@ -99,6 +99,7 @@ Test(writer_entry, round_trips)
     assert_u64(out.epoch, in.epoch);
     assert_u64(out.node, in.node);
     assert_u64(out.lease_ms, in.lease_ms);
+    assert_u64(out.clock_error_ms, in.clock_error_ms);
     assert_str(out.holder, in.holder);
 }
 
@@ -114,7 +115,8 @@ Test(writer_entry, fields_are_checked)
         {64, 0, 4, 0, "of the prefix's first writer"},
         {64, 8, 4, -EUCLEAN, "a first epoch above this one"},
         {195, 'x', 1, -EUCLEAN, "a holder that goes on"},
-        {196, 1, 1, -EUCLEAN, "reserved"},
+        {196, 0, 4, 0, "a clock of which nothing is known"},
+        {200, 1, 1, -EUCLEAN, "reserved"},
         {251, 1, 1, -EUCLEAN, "reserved"},
     };
     expect_changes(SAMPLE_WRITER_ENTRY, changes, ARRAY_LEN(changes));

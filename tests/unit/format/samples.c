@@ -245,6 +245,7 @@ struct writer_entry sample_writer_entry(void)
                                  .epoch = 7,
                                  .node = 3,
                                  .lease_ms = 60000,
+                                 .clock_error_ms = 53,
                                  .holder = "node7:/scratch/cairn pid 4711"};
     fill(entry.history, sizeof entry.history, 0xc0);
     fill(entry.store, sizeof entry.store, 0xa0);

@@ -402,7 +402,6 @@ struct merger *world_merger(struct world *w, unsigned store, int64_t lease_ns, i
                                                .remote = &w->remote,
                                                .told_bytes_max = w->keeps_nothing ? 1 : 0,
                                                .round_ns = ROUND_NS,
-                                               .clock_error_ns = CLOCK_ERROR_NS,
                                                .on_head = w->on_head});
 }
 
