@@ -534,12 +534,24 @@ static int why_no_pass(struct remote *remote)
     return remote->shared.stopping || remote->shared.fenced ? -ESHUTDOWN : 0;
 }
 
+/* For longer than a lease, since it was asked. Uploads are tried again without end, and the pass
+ * comes behind them. */
+static bool is_out_of_reach(struct remote *remote, int64_t asked)
+{
+    LOCK_SCOPE(&remote->shared.lock);
+    int64_t since = remote->shared.unreachable_ns > asked ? remote->shared.unreachable_ns : asked;
+    return remote->shared.unreachable_ns && clock_monotonic_ns() - since > remote->options.lease_ns;
+}
+
 /* Was the pass made, or will there be none? A pass that has begun is waited for: the request is the
  * caller's. */
-static bool is_over(struct remote *remote, const struct remote_gc_request *request, int *ret_result)
+static bool is_over(struct remote *remote, const struct remote_gc_request *request, int64_t asked,
+                    int *ret_result)
 {
     struct remote_maintenance *maintenance = remote->maintenance;
     int r = request->is_cancelled(request->arg) ? -ECANCELED : why_no_pass(remote);
+    if (r == 0 && is_out_of_reach(remote, asked))
+        r = -ENOTCONN;
     LOCK_SCOPE(&maintenance->lock);
     if (r < 0 && maintenance->gc == REMOTE_GC_ASKED) {
         maintenance->gc = REMOTE_GC_NONE;
@@ -561,10 +573,11 @@ int remote_gc_ask(struct remote *remote, struct remote_gc_request *request)
     mutex_unlock(&maintenance->lock);
     struct event *progress = horizon_progress(remote->store->commit.horizon);
     uint64_t seen = event_count(progress);
+    int64_t asked = clock_monotonic_ns();
     mutex_lock(&remote->shared.lock);
     remote_kick_locked(remote);
     mutex_unlock(&remote->shared.lock);
-    while (!is_over(remote, request, &r))
-        (void)event_wait(progress, &seen, INT64_MAX);
+    while (!is_over(remote, request, asked, &r))
+        (void)event_wait(progress, &seen, clock_monotonic_ns() + SECOND_NS);
     return r;
 }

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+import remote as remotes
 import rig
 
 GRACE = "1s"
@@ -238,3 +239,18 @@ def test_a_fenced_writer_deletes_nothing(on_remote, remote, rng):
     assert not gone, gone
     rig.poll(lambda: first.remote_status()["state"] == "fenced", 20, "the first to see that it is fenced")
     check_copy(second, content)
+
+
+def test_gc_ends_where_the_remote_went(on_remote, directory):
+    """Uploads are tried again without end, and a pass comes behind them: a job that runs gc every night must not hang on that."""
+    remote = remotes.DirRemote(os.path.join(directory, "remotes"))
+    node = on_remote(remote, lease="4s", remote_timeout="2s").mount()
+    node.write("first", b"1", "remote")
+    os.rename(remote.path, remote.path + ".aside")
+    node.write("second", b"2" * 5000)
+    rig.poll(lambda: node.status()["remote"]["state"] == "unreachable", 60, "the remote to be unreachable")
+    said = node.verb("gc", node.mnt, code=1, timeout=60 * rig.PATIENCE)
+    assert "it cannot be reached now" in said.stdout, said
+    os.rename(remote.path + ".aside", remote.path)
+    node.wait_remote()
+    node.verb("gc", node.mnt)
