@@ -287,7 +287,7 @@ def campaign(request, on_remote, remote, directory, rng, sanitized):
         mount = on_remote(way, kind=losses.KeptNode, writeback_delay=rng.choice(["0s", "50ms", "300ms"]), **options)
         if can_preload:
             offset = rig.write_file(os.path.join(mount.root, "offset"), OFFSETS[number % len(OFFSETS)])
-            mount.env = {**mount.env, "LD_PRELOAD": ":".join(libraries), "CLOCK_OFFSET": offset}
+            mount.env = {**mount.env, "LD_PRELOAD": ":".join(libraries), "CLOCK_OFFSET": offset, "CLOCK_STAMPS": "1"}
         return mount
 
     def run(count, seconds, deaths, most_heads):
