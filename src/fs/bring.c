@@ -446,8 +446,11 @@ void brings_end(struct brings *brings)
 
 /* --- without its content ---------------------------------------------------------------------- */
 
+/* By a path that is gone meanwhile the caller would fail, and have emptied the file. */
 static int make_covering(struct fs *fs, const struct ns_inode *from, struct record *rec)
 {
+    if (taken_moved_lately(fs, from->ino))
+        return -EREMOTE;
     return make_file(fs, from, rec, &rec->ino);
 }
 

@@ -54,6 +54,8 @@ void brings_free(struct brings *brings);
 void brings_begin(struct brings *brings);
 void brings_end(struct brings *brings);
 
+#define FS_MOVED_MAX 64u
+
 struct fs {
     struct store *store;
     struct commit *commit; /* the store's */
@@ -73,6 +75,11 @@ struct fs {
     struct lanes lanes;
     /* Calls that change names read it; taking what other nodes wrote (taken.h) excludes them. */
     pthread_rwlock_t gate;
+    struct {
+        uint64_t ino;
+        int64_t at;        /* monotonic ns; 0: none */
+    } moved[FS_MOVED_MAX]; /* by taking, with the gate closed: the last ones */
+    unsigned moved_count;
     struct brings *brings;
     struct store *_Atomic others; /* has the content of other nodes' files; NULL: nothing has */
     struct {
@@ -88,6 +95,10 @@ CAIRN_MUST_CHECK int elsewhere_check(struct fs *fs);
 void elsewhere_read(struct fs *fs, const struct store_read_request *request);
 /* It is known: reads that wait for it begin, or fail. */
 void elsewhere_settle(struct fs *fs);
+
+/* taken.c: with the gate closed. Did the file, or a directory above it, get its name from the union
+ * lately, so that the kernel may still use an older one? */
+bool taken_moved_lately(struct fs *fs, uint64_t ino);
 
 /* How many loads of libcairn have the file open. */
 uint64_t fs_loads(struct fs *fs, uint64_t ino);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fs/taken.h"
 
+#include "base/clock.h"
 #include "fs/internal.h"
 
 void fs_show_others(struct fs *fs, struct store *others)
@@ -38,6 +39,48 @@ void fs_taken_begin(struct fs *fs)
 void fs_taken_end(struct fs *fs)
 {
     check(pthread_rwlock_unlock(&fs->gate) == 0);
+}
+
+/* --- names that the kernel may still use ------------------------------------------------------ */
+
+#define KEPT_NS (2 * SECOND_NS) /* longer than the kernel keeps names on such a mount */
+#define DEPTH_MAX 4096u
+
+static void note_moved(struct fs *fs, uint64_t ino)
+{
+    fs->moved[fs->moved_count % FS_MOVED_MAX].ino = ino;
+    fs->moved[fs->moved_count++ % FS_MOVED_MAX].at = clock_monotonic_ns();
+}
+
+static void note_moved_by(struct fs *fs, const struct record *rec)
+{
+    if (rec->type == REC_RENAME || rec->type == REC_LINK || rec->type == REC_UNLINK)
+        note_moved(fs, rec->ino);
+    if (rec->type == REC_RENAME && rec->flags & RECORD_EXCHANGE)
+        note_moved(fs, rec->ino2);
+}
+
+static bool was_moved_since(const struct fs *fs, uint64_t ino, int64_t since)
+{
+    for (size_t i = 0; i < FS_MOVED_MAX; i++)
+        if (fs->moved[i].ino == ino && fs->moved[i].at > since)
+            return true;
+    return false;
+}
+
+bool taken_moved_lately(struct fs *fs, uint64_t ino)
+{
+    struct ns_inode inode;
+    int64_t since = clock_monotonic_ns() - KEPT_NS;
+    if (fs->moved_count > FS_MOVED_MAX && fs->moved[fs->moved_count % FS_MOVED_MAX].at > since)
+        return true; /* older ones are not known any more */
+    for (unsigned depth = 0; ino && depth < DEPTH_MAX; depth++, ino = inode.parent) {
+        if (was_moved_since(fs, ino, since))
+            return true;
+        if (ino == ROOT_INO || ns_inode(fs->ns, ino, &inode) < 0)
+            return false;
+    }
+    return false;
 }
 
 /* --- what a record names ---------------------------------------------------------------------- */
@@ -89,6 +132,8 @@ static int commit_named(struct fs *fs, struct named *named, struct record *rec,
     if (lost)
         rec->flags |= RECORD_ORPHAN;
     int r = history_commit(fs->commit->history, rec);
+    if (r == 0)
+        note_moved_by(fs, rec);
     if (r == 0 && lost) {
         live_note_nameless_locked(fs, lost);
         *ret_nameless = lost;

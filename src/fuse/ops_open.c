@@ -71,7 +71,10 @@ static int await_copy(fuse_req_t req, uint64_t ino)
 int front_bring(fuse_req_t req, uint64_t ino, bool is_emptied)
 {
     bool is_opened = current.header->opcode == WIRE_OPEN; /* else nobody will close it */
-    return is_emptied ? fs_bring_empty(front_of(req)->fs, ino, !is_opened) : await_copy(req, ino);
+    int r = -EREMOTE;
+    if (is_emptied && !current.bringing)
+        r = fs_bring_empty(front_of(req)->fs, ino, !is_opened);
+    return r == -EREMOTE ? await_copy(req, ino) : r;
 }
 
 /* O_TRUNC, where it comes with the open. */

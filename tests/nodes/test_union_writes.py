@@ -302,3 +302,30 @@ def test_a_mount_ends_while_opens_wait(two):
     with hanging(b.proc.pid), appending(*[at(b, f"f{i}") for i in range(OPENS)]):
         b.proc.terminate()
         assert b.reap(45) == 0  # 20 s of these for the remote, which does not answer
+
+
+@pytest.mark.parametrize("how", ["open", "truncate"])
+def test_a_stale_path_empties_nothing(node, how):
+    """The kernel keeps a name for a second: a call by one that is gone meanwhile fails, and has emptied nothing."""
+    a, b = node(), node()
+    os.mkdir(at(a, "d0"))
+    rig.write_file(at(a, "d0", "file"), OLD)
+
+    def head():
+        return b.status()["remote"]["nodes"].get("shown_head", 0)
+
+    def empty(path):
+        os.close(os.open(path, os.O_WRONLY | os.O_TRUNC)) if how == "open" else os.truncate(path, 0)
+
+    for number in range(4):  # the name may have been asked for again just before
+        path = at(b, f"d{number}", "file")
+        rig.poll(lambda path=path: os.path.exists(path), TAKEN_S, "the file at the other node")
+        before = head()
+        os.rename(at(a, f"d{number}"), at(a, f"d{number + 1}"))
+        rig.poll(lambda path=path, before=before: (os.path.exists(path), head() > before)[1], TAKEN_S, "the next head", 0.01)
+        try:
+            empty(path)
+        except FileNotFoundError:
+            assert rig.read_file(at(b, f"d{number + 1}", "file")) == OLD
+        else:  # the name was still the right one
+            rig.write_file(path, OLD)
