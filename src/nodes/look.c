@@ -233,16 +233,19 @@ static void note_result(struct node *node, int r)
     memcpy(looker->why, why, sizeof why);
 }
 
-/* What this node knows of the time rests on the medium's clock. 0 also where it is not due. */
-static int read_clock(struct node *node)
+/* What this node knows of the time rests on the medium's clock. Returns when to read it again:
+ * CLOCK_BOOTTIME, ns. */
+static int64_t read_clock(struct node *node)
 {
     struct tier *tier = node->options.tier;
     struct tier_reading reading;
-    if (!tier->ops->read_clock || node_clock_next_reading(node->timekeeper.clock) > 0)
-        return 0;
-    TRY(tier->ops->read_clock(tier, &reading));
-    node_clock_read_medium(node->timekeeper.clock, &reading);
-    return 0;
+    if (!tier->ops->read_clock)
+        return INT64_MAX;
+    int r = tier->ops->read_clock(tier, &reading);
+    if (r == 0)
+        node_clock_read_medium(node->timekeeper.clock, &reading);
+    return clock_boottime_ns() +
+           (r < 0 ? RETRY_NS : node_clock_next_reading(node->timekeeper.clock));
 }
 
 /* Returns when to look again: CLOCK_BOOTTIME, ns. */
@@ -262,14 +265,6 @@ static int64_t make_look(struct node *node)
     return began + (r < 0 || !atomic_load(&node->looker.is_open) ? soon : interval);
 }
 
-/* `r`: of the reading before. */
-static int64_t next_reading(struct node *node, int r)
-{
-    if (!node->options.tier->ops->read_clock)
-        return INT64_MAX;
-    return r < 0 ? RETRY_NS : node_clock_next_reading(node->timekeeper.clock);
-}
-
 /* Changes wait for the first look of an era. */
 static bool is_new_era(const struct node *node)
 {
@@ -281,13 +276,13 @@ static bool is_new_era(const struct node *node)
 static void *run_looks(void *arg)
 {
     struct node *node = arg;
-    int64_t look_at = 0, pause;
+    int64_t look_at = 0, read_at = 0, pause;
     do {
-        int r = read_clock(node);
+        if (clock_boottime_ns() >= read_at || is_new_era(node))
+            read_at = read_clock(node);
         if (clock_boottime_ns() >= look_at || is_new_era(node))
             look_at = make_look(node);
-        int64_t left = look_at - clock_boottime_ns(), next = next_reading(node, r);
-        pause = left < next ? left : next;
+        pause = (look_at < read_at ? look_at : read_at) - clock_boottime_ns();
         pause = pause < ERA_POLL_NS ? pause : ERA_POLL_NS;
     } while (pause_for(node, pause > 0 ? pause / MS_NS + 1 : 1));
     return NULL;

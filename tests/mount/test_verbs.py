@@ -217,7 +217,7 @@ def test_each_figure_is_in_the_table(on_remote, directory):
     nodes = {figure["metric"] for figure in table.values() if "metric" in figure and figure["json"].startswith("remote.nodes.")}
     told = {figure["metric"] for figure in table.values() if "metric" in figure}
     assert metrics == told - fenced - nodes | {"cairnfs_info", "cairnfs_remote_state"}
-    assert (len(fenced), len(nodes)) == (2, 8)
+    assert (len(fenced), len(nodes)) == (2, 14)
     text = cairn.cairn("status", "-v", cairn.mnt).stdout
     for name in shown & set(table):
         if "text" in table[name]:

@@ -343,7 +343,8 @@ def test_a_daemon_that_dies_when_it_has_gone_back(request, on_remote, shared, sa
     os.kill(b.daemon(), signal.SIGCONT)
     for mount in mounts:
         await_back(mount)
-        assert sorted(os.listdir(mount.mnt)) == sorted(os.path.basename(one.root) for one in mounts)
+        both = sorted(os.path.basename(one.root) for one in mounts)
+        rig.poll(lambda mount=mount, both=both: sorted(os.listdir(mount.mnt)) == both, TAKEN_S, "what both had told")
     assert re.search(r"^used [0-9a-f]*[1-9a-f]", rig.read_text(os.path.join(a.store, "node")), re.M)
     save_soon(a, "again")
     a.wait(level="remote")
