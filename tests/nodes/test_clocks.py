@@ -210,5 +210,5 @@ def test_a_clock_by_the_seconds_of_a_server(on_remote, s3, library, directory, s
     mount.mount()
     rig.write_file(os.path.join(mount.mnt, "file"), b"x")
     mount.wait_remote()
-    rig.poll(lambda: error_of(mount), 60, "the others to be told how right the clock is")
-    assert 0.05 <= error_of(mount) <= (0.25 if says == "none" else 0.06)
+    most = 0.25 if says == "none" else 0.06  # the clock is slewed there
+    rig.poll(lambda: 0.05 <= (error_of(mount) or 1) <= most, 60, "the others to be told how right the clock is")
