@@ -133,6 +133,7 @@ class Losses:
         return 0.05 * (leases * self.lease / 0.05) ** self.rng.random()
 
     def rest(self, leases=2.5):
+        """Chance: faults come at any time. Nothing is judged by how long it took."""
         time.sleep(self.some_time(leases))
 
     def lose_ranks(self, node):
@@ -150,7 +151,7 @@ class Losses:
             except rig.MountError as error:
                 self.job.say(f"node {node.number}: {str(error).splitlines()[-1]}")
                 assert "damaged" not in str(error) and time.monotonic() < end and not self.job.has_failed, error
-                time.sleep(0.3)
+                time.sleep(0.3)  # before the next try
         node.is_up = True
 
     def kill(self, node):
@@ -211,7 +212,7 @@ class Losses:
         with contextlib.suppress(Exception):
             node.mount.ask(verb="nodes", look=True)
             for _ in range(20):
-                time.sleep(0.1)
+                time.sleep(0.1)  # the daemon asks the remote in a thread of its own
                 for stay in node.mount.ask(verb="nodes").get("nodes", []):
                     if stay["is_this"]:
                         return stay["epoch"]
@@ -304,4 +305,4 @@ class Losses:
     def go_on(self, until, most):
         while time.monotonic() < until and self.deaths < most and not self.job.has_failed:
             self.one()
-            time.sleep(self.some_time(1.5))
+            time.sleep(self.some_time(1.5))  # chance: so that faults overlap, or not

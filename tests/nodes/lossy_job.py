@@ -171,7 +171,7 @@ class Attempt:
         for node in nodes:
             self.ranks.append(Rank(node))
             self.stores.append(self.ranks[-1].mount.store)
-            time.sleep(self.rng.uniform(0, skew))
+            time.sleep(self.rng.uniform(0, skew))  # processes of a job begin at different times
 
     def run(self):
         try:
@@ -199,7 +199,7 @@ class Attempt:
             if refused > self.tries_after_eio:
                 raise Stopped(f"EIO on {rank.node.number}")
             assert time.monotonic() < end, f"{command} on node {rank.node.number} still fails: {os.strerror(number)}"
-            time.sleep(0.3 if number == errno.EIO else 0.05)
+            time.sleep(0.3 if number == errno.EIO else 0.05)  # before the next try
         raise Stopped("it is over")
 
     def save(self, rank, path, size):

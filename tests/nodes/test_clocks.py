@@ -189,7 +189,7 @@ def test_a_daemon_that_stood_still(node):
     mount = node().mount()
     mount.wait_remote()
     mount.pause()
-    time.sleep(3)
+    time.sleep(3)  # longer than the second after which a pause is noticed
     mount.go_on()
     rig.poll(lambda: "stood still for" in mount.log(), 30, "the log to tell of the pause")
     rig.write_file(os.path.join(mount.mnt, "file"), b"x")
