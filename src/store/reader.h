@@ -69,6 +69,26 @@ CAIRN_MUST_CHECK int reader_plan_pack(struct store *store, const struct reader_e
 CAIRN_MUST_CHECK int reader_fetch(struct store *store, const struct reader_group *group,
                                   const struct reader_calls *calls);
 
+/* --- differ.c --------------------------------------------------------------------------------- */
+
+/* False: they name their chunks by different keys, and nothing can be told. */
+bool reader_can_differ(const struct store *one, const struct store *other);
+
+struct reader_file {
+    struct store *store;
+    uint64_t ino;
+};
+struct reader_range {
+    uint64_t offset, length;
+};
+/* Calls `fn` with each range, ascending, in which the two regular files differ, or that only one of
+ * them has: as far as the names of chunks tell, so that equal bytes that were cut into other
+ * chunks, or that two nodes stored, count as different. No content is read. `fn` returns 0 to go
+ * on; negative ends the call, which returns it. -EREMOTE: another node has the content. */
+CAIRN_MUST_CHECK int reader_differ(const struct reader_file *one, const struct reader_file *other,
+                                   int (*fn)(const struct reader_range *range, void *arg),
+                                   void *arg);
+
 /* --- entries.c -------------------------------------------------------------------------------- */
 
 /* Is it damage, which another read will not change? */

@@ -2,6 +2,7 @@
 """`cairn restore`: files of a mount as they were, by the name of a state, its head or its time. `cairn diff`: what was done since."""
 import json
 import os
+import random
 import shutil
 import stat
 import time
@@ -161,3 +162,54 @@ def test_what_differs_between_two_states(kept):
     assert lines[-1] == "2 made, 2 changed, 2 removed" and len(lines) == 7
     assert "--at is missing" in kept.node.verb("diff", kept.remote.spec("/"), code=2).stderr
     assert "there is no snapshot 'x'" in kept.node.verb("diff", *kept.remote.flags(), "--at", "x", kept.remote.spec("/"), code=1).stderr
+
+
+def ranges(kept, *args):
+    told = json.loads(kept.node.verb("diff", *kept.remote.flags(), "--json", "--ranges", *args).stdout)
+    found = {one["path"].strip("/"): [(r["offset"], r["offset"] + r["bytes"]) for r in one.get("ranges", [])] for one in told["files"]}
+    return found, told["rewritten"]
+
+
+def test_which_bytes_differ(kept):
+    """By the names of chunks: a change in the middle is told as a range around it, what was appended as the end. A file that was written again
+    with the same bytes does not differ."""
+    path = os.path.join(kept.node.mnt, "big")
+    content = random.Random(77).randbytes(24 << 20)
+    rig.write_file(path, content)
+    kept.node.verb("snapshot", "create", kept.node.mnt, "big")
+    spec = kept.remote.spec("/")
+    rig.write_file(path, content)
+    kept.node.wait_remote()
+    assert ranges(kept, "--at", "big", spec) == ({}, 1)
+    assert "1 written again with the same content" in kept.node.verb("diff", *kept.remote.flags(), "--at", "big", spec).stdout
+    with open(path, "r+b") as file:
+        file.seek(12 << 20)
+        file.write(b"changed")
+        file.seek(0, os.SEEK_END)
+        file.write(b"more")
+    rig.write_file(os.path.join(kept.node.mnt, "twin"), content)
+    kept.node.wait_remote()
+    told, _ = ranges(kept, "--at", "big", spec)
+    assert set(told) == {"big", "twin"} and told["twin"] == []
+    (start, end), last = told["big"][0], told["big"][-1]
+    assert start <= 12 << 20 and (12 << 20) + 7 <= end <= start + (2 << 20)
+    assert last[1] == (24 << 20) + 4 and last[0] >= 22 << 20 and len(told["big"]) == 2
+    text = kept.node.verb("diff", *kept.remote.flags(), "--at", "big", "--ranges", kept.remote.spec("big")).stdout
+    assert f"bytes {start} to {end}" in text
+    assert ranges(kept, "--at", "big", kept.remote.spec("big"), kept.remote.spec("twin"))[0] == {}
+    assert ranges(kept, kept.remote.spec("twin"), kept.remote.spec("big"))[0] == {"twin": told["big"]}
+    assert ranges(kept, kept.remote.spec("step1000/model.pt"), kept.remote.spec("step1000/deep/optimizer.pt"))[0] == {
+        "step1000/model.pt": [(0, max(len(kept.tree["step1000/model.pt"]), 900_000))]}
+
+
+def test_paths_of_two_sources_are_compared(kept, on_remote):
+    """A store that is not mounted with itself; and not with a remote that names its chunks by another key."""
+    kept.node.umount()
+    assert ranges(kept, f"{kept.node.store}:step1000/model.pt", f"{kept.node.store}:latest.pt")[0]
+    assert ranges(kept, f"{kept.node.store}:step1000", kept.remote.spec("step1000"))[0] == {}
+    other = on_remote(**SMALL)  # of another remote
+    other.mount()
+    rig.write_file(os.path.join(other.mnt, "a"), b"a")
+    other.umount()
+    said = kept.node.verb("diff", *kept.remote.flags(), f"{other.store}:a", kept.remote.spec("latest.pt"), code=1).stderr
+    assert "have no history in common" in said
