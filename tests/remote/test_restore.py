@@ -171,8 +171,7 @@ def ranges(kept, *args):
 
 
 def test_which_bytes_differ(kept):
-    """By the names of chunks: a change in the middle is told as a range around it, what was appended as the end. A file that was written again
-    with the same bytes does not differ."""
+    """By the names of chunks: a change in the middle is told as a range around it. The same bytes written again are none."""
     path = os.path.join(kept.node.mnt, "big")
     content = random.Random(77).randbytes(24 << 20)
     rig.write_file(path, content)
