@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* src/prefix/: two stores at one prefix in a directory, without a remote around it. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -202,6 +203,74 @@ Test(prefix, a_lost_answer_is_settled_by_the_nonce)
     struct head_tries tries = a.prefix.tries;
     tried_load(&a.prefix);
     cr_expect(memcmp(&tries, &a.prefix.tries, sizeof tries) == 0, "a successor knows them");
+    a.options.tier->ops = liar.real;
+}
+
+/* The answer to a first try was lost: the second one finds it there. */
+static int put_new_twice(struct tier *tier, const char *object, const void *buf, size_t len)
+{
+    int r = liar.real->put_new(tier, object, buf, len);
+    return r < 0 ? r : -EEXIST;
+}
+
+/* What a server may have kept of before: a head of another store with this number, or none. */
+static struct {
+    unsigned left; /* so many answers are wrong */
+    bool is_head;
+} wrong;
+
+static int get_wrong_head(struct tier *tier, const char *object, uint64_t offset, void *buf,
+                          size_t len)
+{
+    static struct head other;
+    int r = liar.real->get_range(tier, object, offset, buf, len);
+    if (r < 0 || wrong.left == 0 || strncmp(object, "heads/", 6) != 0)
+        return r;
+    wrong.left--;
+    assert_i64(head_decode(buf, len, &other), 0);
+    memset(other.nonce, 9, sizeof other.nonce);
+    memset(other.store, 9, sizeof other.store);
+    if (!wrong.is_head)
+        memset(buf, 0, len);
+    else
+        assert_u64(head_encode(&other, buf), len);
+    return 0;
+}
+
+static void lie_about_heads(unsigned answers, bool is_head)
+{
+    wrong.left = answers;
+    wrong.is_head = is_head;
+    liar.real = a.options.tier->ops;
+    liar.ops = *liar.real;
+    liar.ops.put_new = put_new_twice;
+    liar.ops.get_range = get_wrong_head;
+    a.options.tier->ops = &liar.ops;
+}
+
+Test(prefix, one_wrong_answer_fences_nobody)
+{
+    static struct head head;
+    head = (struct head){0};
+    lie_about_heads(1, true);
+    expect_i64(put_next(&a, &head), 0);
+    expect_u64(wrong.left, 0, "it was asked");
+    expect_u64(head.number, 1);
+    cr_expect(!head_is_theirs(&a.local, &head));
+    wrong.left = 2;
+    expect_i64(put_next(&a, &head), -ESTALE, "the same head twice is there");
+    a.options.tier->ops = liar.real;
+}
+
+Test(prefix, what_is_no_head_fences_nobody)
+{
+    static struct head head;
+    head = (struct head){0};
+    lie_about_heads(UINT_MAX, false);
+    expect_i64(put_next(&a, &head), -EUCLEAN, "it is not known whose head is there");
+    wrong.left = 0;
+    head = (struct head){0};
+    expect_i64(put_next(&a, &head), 0, "the one that it tried before");
     a.options.tier->ops = liar.real;
 }
 
