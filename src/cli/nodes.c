@@ -309,6 +309,20 @@ static int list_aside(struct call *call)
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
+static void print_end(const struct nodes_request *request, uint64_t epoch, const char *holder)
+{
+    _cleanup_json_ cJSON *end = cJSON_CreateObject();
+    control_add_u64(end, "epoch", epoch);
+    (void)cJSON_AddStringToObject(end, "holder", holder);
+    if (request->is_json)
+        json_print(end);
+    else
+        text_print(stdout,
+                   "epoch %" PRIu64 " (%s) is ended: all nodes go back to the newest state that "
+                   "every one of them told",
+                   epoch, holder);
+}
+
 /* Also of one that is heard: who calls knows better. */
 static int end_epoch(struct call *call, const char *text)
 {
@@ -326,10 +340,7 @@ static int end_epoch(struct call *call, const char *text)
     if (code == CLI_OK)
         code = look(call, epoch, &after);
     if (code == CLI_OK)
-        text_print(stdout,
-                   "epoch %" PRIu64 " (%s) is ended: all nodes go back to the newest state that "
-                   "every one of them told",
-                   epoch, json_text_or(stay, "holder", "unknown"));
+        print_end(call->request, epoch, json_text_or(stay, "holder", "unknown"));
     return code;
 }
 
@@ -468,7 +479,7 @@ static int execute_nodes(struct call *call)
 
 #define FIELD(f) offsetof(struct nodes_request, f)
 static const struct flag flags[] = {
-    FLAG_JSON_OF("list, aside: print JSON", FIELD(is_json)),
+    FLAG_JSON_OF("list, aside, end: print JSON", FIELD(is_json)),
     FLAG_TIMEOUT("settle: give up after TIME (10s, 5m)", FIELD(timeout_ns)),
     {0}};
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node is lost: the union of all goes back to the newest state that all nodes told; each sets aside what it did later, and goes on."""
 import errno
+import json
 import os
 import re
 import signal
@@ -295,7 +296,8 @@ def test_all_go_back_to_nothing(node, shared):
         rig.poll(lambda heads=heads: shared.names(heads), TAKEN_S, "a head of its own")
     c.kill9()
     (stay,) = (one for one in look(a)["nodes"] if b.store in one["holder"])
-    a.verb("nodes", "end", a.mnt, str(stay["epoch"]))
+    said = json.loads(a.verb("nodes", "end", "--json", a.mnt, str(stay["epoch"])).stdout)
+    assert said == {"epoch": stay["epoch"], "holder": stay["holder"]}
     os.kill(b.daemon(), signal.SIGCONT)
     await_back(a)
     c.mount()
