@@ -118,16 +118,17 @@ static void note_change(const uint64_t *inos, size_t count, bool has_content, vo
     event_signal(&take->event);
 }
 
+/* Once: the thread of the turns waits for the same event. */
 static void note_looked(struct take *take)
 {
-    atomic_store(&take->has_looked, true);
-    event_signal(&take->event);
+    if (!atomic_exchange(&take->has_looked, true))
+        event_signal(&take->event);
 }
 
 static void note_open(struct take *take)
 {
-    atomic_store(&take->is_open, true);
-    event_signal(&take->event);
+    if (!atomic_exchange(&take->is_open, true))
+        event_signal(&take->event);
 }
 
 /* There is a newer union head, and none is followed yet. In the thread of the merger. */

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import cost
 import remote as remotes
 import rig
 
@@ -264,3 +265,14 @@ def test_a_file_that_another_node_moved_before_it_was_removed(node):
     os.remove(at(b, "second"))
     for mount in (a, b):
         await_tree(mount, {"third": b"moved"})
+
+
+def test_a_mount_at_rest_costs_next_to_nothing(node):
+    """It waits for heads, and does not turn meanwhile. What it takes is its share of a core, and so the same on a busy machine."""
+    a, b = node(), node()
+    rig.write_file(at(a, "file"), b"x")
+    await_tree(b, {"file": b"x"})
+    before = [cost.cpu_seconds(mount.proc.pid) for mount in (a, b)]
+    time.sleep(4)  # what it costs to do nothing for so long
+    spent = [cost.cpu_seconds(mount.proc.pid) - then for mount, then in zip((a, b), before)]
+    assert max(spent) < 1, spent
