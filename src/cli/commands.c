@@ -7,7 +7,7 @@
 #define COMMANDS(X) \
     X(mount) X(umount) X(status) X(info) X(du) X(stats) X(metrics) X(log) X(wait) X(warmup) \
     X(evict) X(scrub) X(gc) X(upgrade) X(ls) X(cp) X(history) X(diff) X(snapshot) X(restore) \
-    X(nodes) X(fsck) X(adopt) X(doctor) X(version) X(help) X(completion)
+    X(advise) X(nodes) X(fsck) X(adopt) X(doctor) X(version) X(help) X(completion)
 /* clang-format on */
 #define DECLARE(name) extern const struct command name##_command;
 #define ENTRY(name) &name##_command,

@@ -201,7 +201,8 @@ struct commit_status {
     bool stage_is_lost;
     bool view_is_lost; /* it takes no change, or gives damaged rows, and no opening mends it */
     uint64_t written_bytes_total, dedup_bytes_total;
-    uint64_t healed_chunks_total; /* stored anew from another tier */
+    uint64_t healed_chunks_total;          /* stored anew from another tier */
+    uint64_t nvme_busy_ns, remote_busy_ns; /* for which the tier lacked something, in all */
     struct encode_counts encoded;
     uint64_t errors;
     char last_error[CAUSE_MAX];

@@ -235,6 +235,8 @@ void horizon_status(struct horizon *horizon, struct commit_status *ret)
     ret->errors = horizon->errors;
     memcpy(ret->last_error, horizon->last_error, sizeof ret->last_error);
     ret->last_error_ns = horizon->last_error_ns;
+    ret->nvme_busy_ns = horizon->nvme.total_ns;
+    ret->remote_busy_ns = horizon->remote.total_ns;
 }
 
 /* --- the writeback thread --------------------------------------------------------------------- */
@@ -296,6 +298,28 @@ void horizon_note_age(struct horizon *horizon, uint64_t cut, int64_t happened)
     horizon->ages[kept].cut = cut;
     horizon->ages[kept].happened = happened;
     horizon->age_count = kept + 1;
+}
+
+static void busy_until_now(struct horizon_busy *busy, int64_t since)
+{
+    int64_t now = clock_monotonic_ns(), from = since > busy->last ? since : busy->last;
+    busy->total_ns += now > from ? (uint64_t)(now - from) : 0;
+    busy->last = now;
+}
+
+void horizon_note_durable(struct horizon *horizon, int64_t happened)
+{
+    LOCK_SCOPE(&horizon->lock);
+    busy_until_now(&horizon->nvme, happened);
+}
+
+void horizon_note_published(struct horizon *horizon, uint64_t cut)
+{
+    uint64_t before = horizon_published(horizon);
+    int64_t since = cut > before ? horizon_age_after(horizon, before) : 0;
+    LOCK_SCOPE(&horizon->lock);
+    if (since)
+        busy_until_now(&horizon->remote, since);
 }
 
 int64_t horizon_age_after(struct horizon *horizon, uint64_t seq)

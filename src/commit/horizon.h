@@ -20,6 +20,10 @@ bool horizon_is_urgent(struct horizon *horizon);
 uint64_t horizon_target_bytes(struct horizon *horizon);
 /* The remote has this cut now, or its state. */
 void horizon_set_published(struct horizon *horizon, uint64_t seq);
+/* A cut became durable just now, whose oldest operation happened then (monotonic ns). */
+void horizon_note_durable(struct horizon *horizon, int64_t happened);
+/* The remote has this cut since just now: before horizon_set_published(). */
+void horizon_note_published(struct horizon *horizon, uint64_t cut);
 /* When a cut became durable, how old its oldest operation is; cuts that the remote has are
  * forgotten. */
 void horizon_note_age(struct horizon *horizon, uint64_t cut, int64_t happened);

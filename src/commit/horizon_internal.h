@@ -16,6 +16,13 @@
 #define AGES_MAX 512u
 #define PACK_WRITERS 2u
 
+/* For how long a tier lacked something, in all: each time is counted once, from the oldest
+ * operation that the tier took, or from what it took before. */
+struct horizon_busy {
+    int64_t last; /* monotonic ns: it took a cut */
+    uint64_t total_ns;
+};
+
 struct horizon {
     struct priority *priority;
     int64_t delay_ns;        /* writeback_delay */
@@ -44,6 +51,7 @@ struct horizon {
         int64_t happened; /* monotonic ns: the oldest operation that came with it */
     } ages[AGES_MAX];     /* ascending; of cuts that a remote may lack */
     unsigned age_count;
+    struct horizon_busy nvme, remote;
 };
 
 /* The priority of writeback's own threads; its lock comes before that of the horizon. */

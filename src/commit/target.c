@@ -150,6 +150,7 @@ static int target_publish(struct commit *commit, const struct target *target,
     }
     if (commit->feed_log && feed_log_add(commit->feed_log, batch->bytes.at, batch->bytes.count) < 0)
         check(false); /* they were encoded just now */
+    horizon_note_durable(commit->horizon, happened);
     if (local_has_remote(commit->local))
         horizon_note_age(commit->horizon, target->cut, happened);
     bool lags = lag_exists(commit->lag);

@@ -48,6 +48,7 @@ cJSON *handle_look(struct service *service, const cJSON *request)
     control_add_u64(reply, "size_bytes", (uint64_t)st.st_size);
     control_add_u64(reply, "links", st.st_nlink);
     control_add_u64(reply, "version", inode.version);
+    (void)cJSON_AddNumberToObject(reply, "created_s", (double)inode.attrs.btime / 1e9);
     control_add_u64(reply, "staged_bytes", staged.dirty_bytes);
     (void)cJSON_AddBoolToObject(reply, "being_written", staged.has_draft);
     (void)cJSON_AddBoolToObject(reply, "newer_version_staged", staged.has_sealed);

@@ -102,6 +102,7 @@ void remote_hear_union(struct remote *remote, bool hears)
 void remote_advance(struct remote *remote, uint64_t cut)
 {
     struct waiters served = WAITERS_EMPTY(served);
+    horizon_note_published(remote->store->commit.horizon, cut);
     mutex_lock(&remote->shared.lock);
     uint64_t published = max_u64(horizon_published(remote->store->commit.horizon), cut);
     horizon_set_published(remote->store->commit.horizon, published);

@@ -70,6 +70,8 @@ WRONG = {
               ("aside", "MOUNTPOINT or STORE"), ("{mnt} --bogus", "--bogus"), ("settle {mnt} --timeout soon", "soon")],
     "diff": [("", "SOURCE:PATH"), ("dir:{plain}:/", "--at"), ("--at -1 dir:{plain}:/", "no point in time"),
              ("--at 1 --to 2990-01-01T00:00:00Z dir:{plain}:/", "future"), ("--bogus dir:{plain}:/", "--bogus")],
+    "advise": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} --mtbf soon", "soon"), ("{mnt} --mtbf 0s", "0s"),
+               ("{mnt} {mnt}", "unexpected argument")],
     "restore": [("", "PATH"), ("{mnt}/x", "--at"), ("{plain} --at 1", "not on a CairnFS mount"), ("{mnt} --at -1", "no point in time"),
                 ("{mnt} --bogus", "--bogus")],
     "fsck": [("", "STORE"), ("{store} {store}", "unexpected argument"), ("{plain}", "not a store"), ("-x {store}", "-x"),

@@ -94,6 +94,35 @@ Test(commit_horizon, ages_of_cuts_that_the_remote_has_are_forgotten_and_the_othe
     expect_i64(horizon_age_after(o.horizon, 0), AGES_MAX + 1);
 }
 
+static double busy_s(struct horizon *horizon, bool of_remote)
+{
+    struct commit_status status = {0};
+    horizon_status(horizon, &status);
+    return (double)(of_remote ? status.remote_busy_ns : status.nvme_busy_ns) / 1e9;
+}
+
+Test(commit_horizon, a_time_in_which_a_tier_lacks_something_counts_once)
+{
+    struct horizon *horizon = o.horizon;
+    int64_t now = clock_monotonic_ns();
+    horizon_note_durable(horizon, now - 100 * SECOND_NS);
+    cr_expect_float_eq(busy_s(horizon, false), 100, 5);
+    horizon_note_durable(horizon, now - 150 * SECOND_NS);
+    cr_expect_float_eq(busy_s(horizon, false), 100, 5);
+    horizon_note_published(horizon, 1);
+    cr_expect_float_eq(busy_s(horizon, true), 0, 0.001, "nothing is known to be lacking");
+    horizon_note_age(horizon, 1, now - 40 * SECOND_NS);
+    horizon_note_age(horizon, 2, now - 30 * SECOND_NS);
+    horizon_note_published(horizon, 1);
+    horizon_set_published(horizon, 1);
+    cr_expect_float_eq(busy_s(horizon, true), 40, 5);
+    horizon_note_published(horizon, 2);
+    horizon_set_published(horizon, 2);
+    cr_expect_float_eq(busy_s(horizon, true), 40, 5);
+    horizon_note_published(horizon, 2);
+    cr_expect_float_eq(busy_s(horizon, true), 40, 5);
+}
+
 Test(commit_horizon, an_error_that_repeats_is_counted_and_kept)
 {
     struct commit_status status = {0};

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`cairn advise`: how often to save, from the checkpoints of a mount and what its tiers took for them."""
+import json
+import math
+import os
+import time
+
+import pytest
+
+import rig
+from test_lanes import program, text
+
+pytestmark = pytest.mark.needs_mount
+SIZE = 3_000_000
+
+
+def advise(cairn, path, *args, code=0):
+    said = cairn.verb("advise", path, *args, "--json", code=code)
+    return json.loads(said.stdout) if code == 0 else said.stderr
+
+
+def save(path, seconds, files=("model.pt", "optimizer.pt")):
+    """A checkpoint that takes so long to be written: a directory of these files, or one file."""
+    if not files:
+        with open(path, "wb") as file:
+            file.write(bytes(SIZE // 2))
+            time.sleep(seconds)
+            file.write(os.urandom(SIZE - SIZE // 2))
+        return
+    os.makedirs(path)
+    for i, name in enumerate(files):
+        time.sleep(seconds if i == 1 else 0)
+        rig.write_file(os.path.join(path, name), os.urandom(SIZE // len(files)))
+
+
+@pytest.mark.parametrize("files", [(), ("model.pt", "optimizer.pt")], ids=["file", "directory"])
+def test_what_is_best_follows_from_what_was_measured(cairn, mnt, files):
+    assert "there is no checkpoint" in advise(cairn, mnt, code=1)
+    os.mkdir(os.path.join(mnt, "run"))
+    rig.write_file(os.path.join(mnt, "run", "notes.txt"), b"none of them")
+    ends = []
+    for step in (8, 9, 10):
+        save(os.path.join(mnt, "run", f"step{step}"), 0.3, files)
+        ends.append(time.time())
+        time.sleep(0.5)
+    cairn.verb("wait", mnt)
+    status = cairn.status()
+    told = advise(cairn, mnt, "--mtbf", "12h")
+    assert (told["checkpoints"], told["count"], told["bytes"], told["is_lazy"], told["mtbf_s"]) == ("step*", 3, SIZE, False, 12 * 3600)
+    assert 0.3 <= told["blocked_s"] <= 0.3 + (ends[-1] - ends[0])
+    assert told["interval_now_s"] == pytest.approx((ends[2] - ends[0]) / 2, abs=0.3)
+    assert told["nvme_s"] == pytest.approx(SIZE * status["nvme"]["busy_s"] / status["mount"]["written_bytes_total"])
+    assert told["remote_s"] is None
+    assert told["interval_least_s"] == max(told["blocked_s"], told["nvme_s"])
+    assert told["interval_best_s"] == pytest.approx(max(math.sqrt(2 * told["blocked_s"] * 12 * 3600), told["interval_least_s"]))
+    assert advise(cairn, os.path.join(mnt, "run", "step9"), "--mtbf", "12h") == told
+    assert advise(cairn, os.path.join(mnt, "run"), "--mtbf", "12h") == told
+    lines = cairn.verb("advise", mnt).stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines] == [
+        "checkpoints", "a save blocks the training for", "until NVMe has it", "one failure every", "now", "best"]
+
+
+def test_the_slowest_tier_is_the_limit(cairn, mnt):
+    """Of saves that block for next to nothing; what programs reported counts, and not the time that writing took."""
+    for step in (1, 2):
+        save(os.path.join(mnt, f"step{step}.pt"), 0.2, ())
+    cairn.verb("wait", mnt)
+    with program(mnt, text(published=4, blocked_ns=8_000_000)):
+        told = advise(cairn, mnt, "--mtbf", "1s")
+    assert told["is_lazy"] and told["blocked_s"] == pytest.approx(0.002)
+    assert told["limited_by"] == "nvme" and told["interval_best_s"] == told["interval_least_s"] == told["nvme_s"] > 0.1
+
+
+def test_with_a_remote(on_remote):
+    node = on_remote(writeback_delay="50ms")
+    node.mount()
+    begun = time.monotonic()
+    for step in (1, 2, 3):
+        save(os.path.join(node.mnt, f"step{step}.pt"), 0, ())
+    node.wait_remote()
+    took = time.monotonic() - begun
+    told, remote = advise(node, node.mnt), node.status()["remote"]
+    assert 0 < remote["busy_s"] <= took and told["remote_s"] == pytest.approx(remote["busy_s"] / 3, rel=0.01)
+    assert "until the remote has it" in node.verb("advise", node.mnt).stdout
+
+
+def test_one_of_a_kind(cairn, mnt):
+    save(os.path.join(mnt, "run7"), 0)
+    said = cairn.verb("advise", mnt)
+    assert "there is only one run*" in said.stderr and "run*, 1 looked at" in said.stdout
+    assert json.loads(cairn.verb("advise", mnt, "--json").stdout)["interval_now_s"] is None
+
+
+def test_a_tier_is_busy_while_it_lacks_something(cairn, mnt):
+    """Once for operations that overlap, and not in between."""
+    before = cairn.status()["nvme"]["busy_s"]
+    begun = time.monotonic()
+    for step in range(5):
+        rig.write_file(os.path.join(mnt, f"step{step}"), os.urandom(SIZE))
+    cairn.verb("wait", mnt)
+    took = time.monotonic() - begun
+    busy = cairn.status()["nvme"]["busy_s"] - before
+    assert 0 < busy <= took
+    time.sleep(0.5)
+    assert cairn.status()["nvme"]["busy_s"] - before == pytest.approx(busy, abs=0.4)
