@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import threading
 import time
 
@@ -90,13 +89,30 @@ class Node:
         self.mount.env = {**self.mount.env, "STEP_FAULT": self.step_fault}
 
     def merges(self):
-        with contextlib.suppress(Exception):
-            return bool(self.mount.status()["remote"]["nodes"]["merges"])
-        return False
+        """Of a daemon that does not answer it cannot be told: as if not."""
+        answer = self.mount.ask(verb="status") or {}
+        return bool(answer.get("remote", {}).get("nodes", {}).get("merges"))
+
+    def epoch(self):
+        """Of its stay. None: it cannot be told now."""
+        self.mount.ask(verb="nodes", look=True)
+        for _ in range(20):
+            time.sleep(0.1)  # the daemon asks the remote in a thread of its own
+            for stay in (self.mount.ask(verb="nodes") or {}).get("nodes", []):
+                if stay["is_this"]:
+                    return stay["epoch"]
+        return None
 
     def pids(self):
         daemon = self.mount.daemon()
         return [daemon, *processes.dir_helpers(daemon)] if daemon else []
+
+    def cut(self):
+        """From the remote. A process that has its directory open would still read there."""
+        self.way.cut()
+        for pid in self.pids()[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def signal(self, number):
         for pid in self.pids():
@@ -116,7 +132,7 @@ OF_MERGING = [("heads/", 1), ("runs/", 2), ("ended/", 1), ("lease/holder", 2), (
 OF_GOING_BACK = [("/aside/new", 20), ("/aside/", 25), ("/back", 2), ("/node", 2), ("-", 60), ("-", 15)]
 
 WEIGHTS = {"kill": 3, "kill_daemon": 2, "power": 3, "stand": 3, "cut": 3, "cut_and_kill": 1, "end": 2, "never": 2, "strike": 3,
-           "beset_all": 4}
+           "beset_all": 4, "held_back": 4}
 
 
 class Losses:
@@ -150,6 +166,7 @@ class Losses:
                 break
             except rig.MountError as error:
                 self.job.say(f"node {node.number}: {str(error).splitlines()[-1]}")
+                self.job.forgiven.note("a mount that was refused, and tried again")
                 assert "damaged" not in str(error) and time.monotonic() < end and not self.job.has_failed, error
                 time.sleep(0.3)  # before the next try
         node.is_up = True
@@ -160,6 +177,7 @@ class Losses:
         self.lose_ranks(node)
         if self.rng.random() < 0.7:
             self.rest()
+        node.way.join()
         self.up(node)
 
     def kill_daemon(self, node):
@@ -173,13 +191,14 @@ class Losses:
         self.lose_ranks(node)
         if self.rng.random() < 0.7:
             self.rest()
+        node.way.join()
         self.up(node)
 
     def never(self, node):
         """Another machine comes in its place."""
         node.is_up = False
         node.gone.add(node.mount.store)
-        epoch = self.epoch_of(node)
+        epoch = node.epoch()
         node.mount.kill9()
         self.lose_ranks(node)
         node.close()
@@ -196,39 +215,40 @@ class Losses:
         node.signal(signal.SIGCONT)
 
     def cut(self, node):
-        node.way.cut()
+        node.cut()
         self.rest()
         node.way.join()
 
     def cut_and_kill(self, node):
-        node.way.cut()
+        node.cut()
         self.rest(1.5)
         node.mount.kill_daemon()
         self.rest(1)
         node.way.join()
 
-    def epoch_of(self, node):
-        """None: it cannot be told now."""
-        with contextlib.suppress(Exception):
-            node.mount.ask(verb="nodes", look=True)
-            for _ in range(20):
-                time.sleep(0.1)  # the daemon asks the remote in a thread of its own
-                for stay in node.mount.ask(verb="nodes").get("nodes", []):
-                    if stay["is_this"]:
-                        return stay["epoch"]
-        return None
-
     def end_epoch(self, victim, epoch):
+        if not epoch:
+            self.job.forgiven.note("an epoch that a node did not tell")
         for node in self.rng.sample(self.nodes, len(self.nodes)):
             if epoch and node is not victim and node.is_up:
-                with contextlib.suppress(subprocess.TimeoutExpired):
+                with self.job.forgiven.timeout("cairn nodes end"):
                     done = node.mount.cairn("nodes", "end", node.mount.mnt, str(epoch), timeout=20)
                     self.job.say(f"end {epoch}: {done.returncode} {(done.stdout + done.stderr).strip()[-100:]}")
                     return
 
     def end(self, node):
         """Also one that lives."""
-        self.end_epoch(node, self.epoch_of(node))
+        self.end_epoch(node, node.epoch())
+
+    def held_back(self, node):
+        """It is lost when the others told what rests on files that only it has: where it takes part, they wrote a marker meanwhile."""
+        node.cut()
+        end, steps = time.monotonic() + self.lease, self.job.steps()
+        while time.monotonic() < end and self.job.steps() == steps:
+            time.sleep(0.02)
+        time.sleep(self.rng.uniform(2, 3))  # until the others told of a round behind that
+        self.rng.choice([self.power, self.never, self.kill, self.end])(node)
+        node.way.join()
 
     # ------------------------------------------------------------ in the middle of something
 

@@ -20,11 +20,40 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SHARD = 20000
 MARKER = 100
 LOST = (errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV, errno.ESTALE, errno.EINTR, errno.EIO)  # what a process of a node may get
+GONE = (errno.ENOENT, *LOST)  # of a file that is removed meanwhile, too
 ANSWER_S = 120  # of one call; longer than all waits of the protocol
 
 
 class Stopped(Exception):
     """The attempt is over."""
+
+
+class Forgiven:
+    """What went wrong and may, because nodes are lost meanwhile: how often."""
+
+    def __init__(self):
+        self.lock, self.counts = threading.Lock(), {}
+
+    def note(self, what):
+        with self.lock:
+            self.counts[what] = self.counts.get(what, 0) + 1
+
+    @contextlib.contextmanager
+    def errors(self, what, numbers=GONE):
+        """An OSError with one of these numbers ends the block."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in numbers:
+                raise
+            self.note(f"{what}: {errno.errorcode[error.errno]}")
+
+    @contextlib.contextmanager
+    def timeout(self, what):
+        try:
+            yield
+        except subprocess.TimeoutExpired:
+            self.note(f"{what} took too long")
 
 
 class Rank:
@@ -102,6 +131,11 @@ class Ledger:
         with self.lock:
             self.steps[number].removals.append(cause)
 
+    def paths_of(self, store):
+        """All that processes on its node write."""
+        ranks = [(step, rank) for step in self.steps.values() for rank, other in enumerate(step.stores) if other == store]
+        return {f"s{step.number}/shard{rank}" for step, rank in ranks} | {step.marker for step, rank in ranks if rank == 0}
+
     # ------------------------------------------------------------ what a state may be
 
     def is_implied(self, number, state):
@@ -165,12 +199,16 @@ class Attempt:
         self.over, self.failure, self.why, self.steps = threading.Event(), None, "", 0
         self.thread = threading.Thread(target=self.run, daemon=True)
 
+    def add(self, node):
+        """A process begins there."""
+        self.ranks.append(Rank(node))
+        self.stores.append(self.ranks[-1].mount.store)
+
     def begin(self, nodes):
         """Its processes begin, at times one after the other, with others lost meanwhile; the first command waits for all of them."""
         skew = self.rng.choice([0, 0, 1.5 * self.job.lease])
         for node in nodes:
-            self.ranks.append(Rank(node))
-            self.stores.append(self.ranks[-1].mount.store)
+            self.add(node)
             time.sleep(self.rng.uniform(0, skew))  # processes of a job begin at different times
 
     def run(self):
@@ -220,7 +258,7 @@ class Attempt:
     def remove_older(self, step):
         """All steps but this one and the one before that have a marker on this mount, and are whole; and what can become none any more."""
         root = self.ranks[0].mount.mnt
-        with contextlib.suppress(OSError):
+        with self.job.forgiven.errors("to list what is old"):
             for number, names in sorted(steps_in(files_in(root)).items()):
                 other = self.job.ledger.steps[number]
                 if other.marker in names and number < step.number - 1 and names >= other.paths().keys():

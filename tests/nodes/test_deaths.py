@@ -72,10 +72,15 @@ class Job:
     def __init__(self, nodes, union, rng, lease):
         self.nodes, self.union, self.rng, self.lease = nodes, union, rng, lease
         self.ledger, self.attempts, self.is_over, self.has_failed = lossy_job.Ledger(), [], threading.Event(), False
+        self.forgiven = lossy_job.Forgiven()
         self.log, self.begin, self.last = [], time.monotonic(), None
 
     def say(self, what):
         self.log.append(f"{time.monotonic() - self.begin:7.2f} {what}")
+
+    def steps(self):
+        """So many were acknowledged, with their markers."""
+        return sum(attempt.steps for attempt in self.attempts)
 
     def kill_ranks(self, node):
         for attempt in self.attempts:
@@ -89,7 +94,7 @@ class Job:
         def one(node):
             if not node.is_up:
                 return None
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with self.forgiven.timeout("cairn nodes settle"):
                 words = ["nodes", "settle", "--timeout", f"{8 * self.lease}s", node.mount.mnt]
                 done = node.mount.cairn(*words, timeout=SETTLE_S * rig.PATIENCE)
                 return node if done.returncode == 0 else None
@@ -119,14 +124,14 @@ class Job:
         """The newest step that the mount shows is whole, or soon is; unless another loss comes."""
         end, generation = time.monotonic() + SETTLE_S * rig.PATIENCE, self.union.generation()
         while time.monotonic() < end and not self.has_failed:
-            with contextlib.suppress(OSError):
+            with self.forgiven.errors("to load"):
                 steps = lossy_job.steps_in(lossy_job.files_in(node.mount.mnt))
                 marked = [number for number, names in steps.items() if self.ledger.steps[number].marker in names]
                 if not marked:
                     return True
                 step = self.ledger.steps[max(marked)]
                 if steps[step.number] >= step.paths().keys():
-                    check_content(node.mount.mnt, step.paths())
+                    check_content(node.mount.mnt, step.paths(), self.forgiven)
                     return True
             if self.union.generation() != generation or not node.mount.answers():
                 return False
@@ -168,10 +173,10 @@ class Job:
             attempt.close()
 
 
-def check_content(root, sizes):
-    """What is there is whole; a file may go meanwhile."""
+def check_content(root, sizes, forgiven):
+    """What is there is whole; a file may go meanwhile, and a node be lost."""
     for path, size in sizes.items():
-        with contextlib.suppress(OSError):
+        with forgiven.errors("to read a file"):
             data = rig.read_file(os.path.join(root, path))
             assert data in (b"", trainer.content(path, size)), path
 
@@ -183,13 +188,14 @@ def check_heads(job, union, most):
     if len(numbers) > most:
         numbers = sorted({*job.rng.sample(numbers, most), numbers[-1], *(n for n in numbers if n - 1 in union.generations
                          and union.generation_of(n - 1)[0] != union.generation_of(n)[0])})
-    seen = set()
+    seen, states = set(), {}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for number, state in zip(numbers, pool.map(union.state, numbers)):
             why = job.ledger.torn(state, seen)
             assert not why, f"head {number} of generation {union.generation_of(number)[0]} is torn: {why}"
             seen = (seen | state.keys()) - {path for path in seen if path not in state}
-    return len(numbers)
+            states[number] = state
+    return states
 
 
 def tree_of(root):
@@ -199,13 +205,13 @@ def tree_of(root):
     return found
 
 
-def agree(nodes):
+def agree(nodes, forgiven):
     """All mounts show the same."""
     trees = []
 
     def same():
         trees.clear()
-        with contextlib.suppress(OSError):
+        with forgiven.errors("to compare the mounts"):
             trees.extend(tree_of(node.mount.mnt) for node in nodes)
             return all(tree == trees[0] for tree in trees)
 
@@ -219,7 +225,7 @@ def agree(nodes):
 
 
 def aside_of(node, job):
-    """{path: size} of all that a node set aside. Of each generation one step is read."""
+    """{generation: {path: size}} of all that a node set aside. Of each one step is read."""
     found, top = {}, os.path.join(node.mount.store, "aside")
     own = {saved.path: saved.size for saved in job.ledger.saved if saved.store == node.mount.store}
     for generation in sorted(os.listdir(top)) if os.path.isdir(top) else []:
@@ -235,13 +241,30 @@ def aside_of(node, job):
                 if path.startswith(step + "/"):
                     copied = os.path.join(target, path.split("/")[1])
                     assert os.path.exists(copied) and rig.read_file(copied) == trainer.content(path, own[path]), done
-        found.update({path: max(size, found.get(path, 0)) for path, size in state.items()})
+        found[int(generation)] = state
     return found
 
 
-def check_lost(job, nodes, union, state):
+def check_given_up(union, states, own, aside):
+    """What a node did itself and set aside when a generation ended is at no later head, unless all had told it: names are used once."""
+    first = {}
+    for number in sorted(states):
+        first.setdefault(union.generation_of(number)[0], number)
+    for generation, given_up in aside.items():
+        if generation in first:
+            given_up = own & given_up.keys() - states[first[generation]].keys()
+            for number in (number for number in states if number > first[generation]):
+                back = given_up & states[number].keys()
+                assert not back, f"head {number} has {sorted(back)[:5]}, which were given up before generation {generation}"
+
+
+def check_lost(job, nodes, union, states):
     """What was acknowledged, and is not there, was set aside by a node, in an end of a generation that came later."""
-    aside = {node.mount.store: aside_of(node, job) for node in nodes}
+    state, aside = states[max(states)], {}
+    for node in nodes:
+        found = aside_of(node, job)
+        check_given_up(union, states, job.ledger.paths_of(node.mount.store), found)
+        aside[node.mount.store] = {(path, size) for each in found.values() for path, size in each.items()}
     gone = {store for node in nodes for store in node.gone}
     powerless = {store: at for node in nodes for store, at in node.powerless.items()}
     ends, lost, counted = union.ends(), [], {"there": 0, "removed": 0, "aside": 0, "gone": 0, "powerless": 0}
@@ -255,7 +278,7 @@ def check_lost(job, nodes, union, state):
             lost.append(f"{saved.path}, though no generation ended since")
         elif saved.store in gone:
             counted["gone"] += 1
-        elif aside[saved.store].get(saved.path) == saved.size:
+        elif (saved.path, saved.size) in aside[saved.store]:
             counted["aside"] += 1
         elif not saved.is_synced and powerless.get(saved.store, 0) > saved.at:
             counted["powerless"] += 1
@@ -320,6 +343,7 @@ def campaign(request, on_remote, remote, directory, rng, sanitized):
             died = sum(trouble.deaths for trouble in troubles)
             did = {what: sum(trouble.did.get(what, 0) for trouble in troubles) for what in losses.WEIGHTS}
             print("\n".join(job.log))
+            print("forgiven:", job.forgiven.counts)
             print(f"{died} deaths {did}, {len(union.ends())} generations, {len(job.attempts)} attempts, {job.ledger.last} steps begun")
         return job, died
 
@@ -332,16 +356,19 @@ def campaign(request, on_remote, remote, directory, rng, sanitized):
         job.check_attempts()
         for node in nodes:
             node.mount.wait(level="remote")
-        shown = agree(nodes)
+        shown = agree(nodes, job.forgiven)
         target = os.path.join(directory, "copied")
         nodes[0].mount.verb("cp", *remote.flags(), "-r", remote.url + ":/", target)
         assert tree_of(target) == shown
-        check_content(target, shown)
+        nothing = lossy_job.Forgiven()
+        check_content(target, shown, nothing)
+        assert not nothing.counts
         for node in nodes:
             node.mount.umount()
         begin = time.monotonic()
-        heads = check_heads(job, union, most_heads)
-        print(f"{heads} heads, judged in {time.monotonic() - begin:.1f} s;", check_lost(job, nodes, union, shown))
+        states = check_heads(job, union, most_heads)
+        assert states[max(states)] == shown
+        print(f"{len(states)} heads, judged in {time.monotonic() - begin:.1f} s;", check_lost(job, nodes, union, states))
         check_stores(nodes, remote)
 
     return run

@@ -13,6 +13,7 @@ import planted
 GC, DISK, DEVICE = "remote/test_gc.py", "crash/test_disk.py", "client/test_device_schedules.py"
 LANE, DENSE = "lane/test_lane_files.py", "remote/test_dense.py"
 KEEP = "remote/test_keep.py"
+HELD = "nodes/test_held_back.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
     "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
@@ -43,6 +44,10 @@ FOUND_BY = {
     "collect_a_kept_pack": (KEEP, "test_the_newest_states_stay and dir"),
     "collect_a_kept_run": (KEEP, "test_the_newest_states_stay and dir"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
+    "dead_left_out": (HELD, "test_what_the_others_told_is_given_up and dir-gone"),
+    "lost_stay_goes_on": (HELD, "test_what_the_others_told_is_given_up and dir-power"),
+    "no_lease": (HELD, "test_a_node_that_did_not_look_for_a_lease_acknowledges_nothing and dir"),
+    "opens_at_once": (HELD, "test_no_node_opens_before_all_know and dir"),
 }
 
 
