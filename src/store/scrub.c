@@ -255,19 +255,39 @@ static int await_drop(struct scrub *s, uint64_t pack)
     return 0;
 }
 
+struct lost_search {
+    struct view *view;
+    struct chunk_names names;
+};
+
 static int collect_lost(const struct chunk_name *name, bool is_local, void *arg)
 {
-    struct chunk_names *names = arg;
-    if (!is_local && names->count < LOST_MAX)
-        vector_add(names, *name);
+    struct lost_search *search = arg;
+    if (!is_local && search->names.count < LOST_MAX)
+        vector_add(&search->names, *name);
     return 0;
 }
 
-/* No pack is known to hold them, so none that was read told of them. */
+/* A remote that the store is mounted without may have it. */
+static int collect_placeless(const struct view_local_chunk *chunk, void *arg)
+{
+    struct lost_search *search = arg;
+    struct chunk_entry there;
+    bool published;
+    bool is_there = chunk->entry.pack > 0 ||
+                    view_remote_chunk(search->view, &chunk->entry.name, &there, &published) == 0;
+    return collect_lost(&chunk->entry.name, is_there, arg);
+}
+
+/* No pack is known to hold them, so none that was read told of them. With a remote the view lists
+ * what that lacks; without one it has no such list, and all chunks are looked at. */
 static int scrub_lost_chunks(struct scrub *s)
 {
-    _cleanup_vector_ struct chunk_names names = {0};
-    int r = view_pending_chunks(s->store->local.view, collect_lost, &names);
+    struct view *view = s->store->local.view;
+    struct lost_search search = {.view = view};
+    int r = s->store->remote ? view_pending_chunks(view, collect_lost, &search)
+                             : view_chunks(view, collect_placeless, &search);
+    _cleanup_vector_ struct chunk_names names = search.names;
     for (size_t i = 0; i < names.count && r == 0; i++) {
         struct chunk_entry entry;
         uint64_t refs;
@@ -446,7 +466,7 @@ static int scrub_local(struct scrub *s, const struct pack_list *packs)
     s->tier = s->store->local.tier;
     s->is_remote = false;
     int r = scrub_tier(s, packs, scrub_local_pack);
-    if (r == 0 && s->store->remote)
+    if (r == 0)
         r = scrub_lost_chunks(s);
     int waited = await_local(s);
     return r < 0 ? r : waited;

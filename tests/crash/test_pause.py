@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import random
+import re
 import signal
 import stat
 import subprocess
@@ -574,6 +575,7 @@ def test_holders_that_die_one_after_the_other(kept):
                 kept.proc.wait(rig.PATIENCE * 10)
             else:
                 rig.poll(lambda deaths=number: kept.log().count("there is no holder now") == deaths, 10, "a word of it")
+                assert re.findall(r"the next one is started in (\d+) s", kept.log()) == ["1", "2"][:number], "by the clock it may take long"
                 assert kept.successor()["kept"] is False and "no holder now" in kept.cairn("status", kept.mnt).stdout
             holder = rig.poll(lambda last=holder: holder_of(kept.store, last), 20, "another holder")
         daemon = kept.status()["pid"]

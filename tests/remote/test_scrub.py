@@ -132,6 +132,17 @@ def test_damage_without_a_remote_is_told(cairn, rng, mnt):
     assert cairn.cairn("scrub", "--remote", mnt).returncode == 1
 
 
+def test_what_no_pack_holds_is_told(cairn, rng, mnt):
+    """A pack is lost, and the view is made anew: it knows no place of these chunks, so no pack tells of them."""
+    test_gc.save(cairn, "f", rig.MIB, rng)
+    cairn.umount()
+    for path in local_packs(cairn):
+        os.unlink(path)
+    cairn.mount_anew()
+    said = scrub(cairn, code=1)
+    assert "/f: bytes from" in said and "1 file lacks bytes" in said and "clean" not in said, said
+
+
 def test_a_slow_scrub_is_cancelled(node, rng):
     fill(node, rng)
     command = [node.binary, "scrub", "--rate", "1M", node.mnt]
