@@ -261,6 +261,33 @@ def test_evict_and_warmup(mount):
     assert fetched(mount) == before
 
 
+@pytest.mark.noise  # counts bytes as long as they are raw
+def test_links_are_not_followed(mount, directory):
+    """A snapshot of a Hugging Face cache has links to blobs beside it: warmup, pins and `cp -r` take the directory above, and say so."""
+    mount.mount()
+    model, blob = (os.path.join(mount.mnt, name) for name in ("models--a", "models--a/blobs/x"))
+    snapshot = os.path.join(model, "snapshots/rev")
+    os.makedirs(snapshot)
+    data = {"models--a/blobs/x": put(mount, "models--a/blobs/x", 1, 8 * MIB)}
+    os.symlink("../../blobs/x", os.path.join(snapshot, "model.safetensors"))
+    mount.wait_remote()
+    source = f"{mount.remote.url}:models--a"
+    os.mkdir(os.path.join(directory, "copies"))
+    mount.verb("cp", "-r", source + "/snapshots", source, os.path.join(directory, "copies"))
+    assert os.readlink(os.path.join(directory, "copies/snapshots/rev/model.safetensors")) == "../../blobs/x"
+    assert rig.read_file(os.path.join(directory, "copies/models--a/snapshots/rev/model.safetensors")) == data["models--a/blobs/x"]
+    os.setxattr(snapshot, "user.cairn.pin", b"1")
+    mount.remount()
+    assert mount.cairn("evict", blob).returncode == 0, "it is not pinned"
+    processes.drop_pages()
+    mount.verb("warmup", snapshot)
+    assert fetched(mount) == 0
+    mount.verb("warmup", model)
+    assert fetched(mount) >= 8 * MIB and same(mount, data) == []
+    assert "Of a Hugging Face cache name\nthe whole models--* directory" in mount.verb("help", "warmup").stdout
+    assert "symbolic links are kept" in mount.verb("help", "cp").stdout
+
+
 def test_evict_says_what_is_not_in_the_remote(mount):
     mount.mount(upload_limit="64K")
     put(mount, "first", 1, 20 * MIB)
