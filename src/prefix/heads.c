@@ -111,7 +111,11 @@ static int check_newest(struct prefix *prefix, struct head *head)
     head_object_name(head->number - 1, before);
     if (prefix->has_published)
         r = prefix->tier->ops->stat(prefix->tier, before, &len);
-    return r == -ENOENT ? check_none_above(prefix, head->number, head) : r;
+    if (r != -ENOENT)
+        return r;
+    r = check_none_above(prefix, head->number, head);
+    prefix->has_lost_head = prefix->has_lost_head || (r == 0 && prefix->has_published);
+    return r;
 }
 
 /* Whose is the head that is there under our number? 0: ours. -ESTALE: another's, and *head is

@@ -199,7 +199,7 @@ static bool is_run_there(struct prefix *prefix, const struct run_info *run)
     return false;
 }
 
-static bool runs_are_there(struct prefix *prefix, const struct head *head)
+bool prefix_has_runs(struct prefix *prefix, const struct head *head)
 {
     for (uint32_t i = 0; i < head->run_count; i++)
         if (!is_run_there(prefix, &head->runs[i]))
@@ -219,7 +219,7 @@ static bool may_publish_again(struct prefix *prefix, const struct remains *left,
                               struct head *ret_head)
 {
     return prefix_known_head(prefix, ret_head) && ret_head->run_count > 0 &&
-           left->epoch <= ret_head->epoch && runs_are_there(prefix, ret_head);
+           left->epoch <= ret_head->epoch && prefix_has_runs(prefix, ret_head);
 }
 
 /* Without its marker a prefix is ours if its newest head is. */

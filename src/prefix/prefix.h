@@ -104,6 +104,7 @@ struct prefix {
     struct head head; /* the newest that is known; number 0: none */
     struct head_tries tries;
     bool has_published; /* a head of this session was created */
+    bool has_lost_head; /* the head before it is gone, which no gc deletes while it is the newest */
     bool is_patient;    /* head_put() tries until it knows, or the store stops */
     struct prefix_runs runs;
     char *shown_instead; /* why it is not the newest state; NULL: it is, as far as is known */
@@ -169,6 +170,8 @@ CAIRN_MUST_CHECK int prefix_check_nodes(const struct prefix *prefix, char **ret_
 /* For a writer: are all heads there that writers created before they stored runs? -EBUSY with
  * *ret_text: no. With --rollback they are given up: their epochs are not used again. */
 CAIRN_MUST_CHECK int prefix_check_newest(struct prefix *prefix, char **ret_text);
+/* Is each run of the head there, in one place at least, in its length? Asks the remote. */
+bool prefix_has_runs(struct prefix *prefix, const struct head *head);
 /* The newest head that the store knows, if this is the remote where it was published. */
 bool prefix_known_head(struct prefix *prefix, struct head *ret_head);
 CAIRN_MUST_CHECK int prefix_probe_exclusive(struct prefix *prefix, char **ret_text);

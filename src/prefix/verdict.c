@@ -100,25 +100,30 @@ bool head_same_state(const struct head *a, const struct head *b)
     return same_writers(a, b);
 }
 
+int prefix_look_at_view(const struct prefix *prefix, struct view **ret_view)
+{
+    _cleanup_free_ char *path = xasprintf("%s/view", prefix->local->path);
+    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
+    if (access(path, F_OK) < 0 && errno == ENOENT)
+        return -ENOENT;
+    int r = room_for_view(prefix->room);
+    if (r == 0)
+        r = view_open(path, &options, prefix->local->sb.created, ret_view);
+    if (r < 0)
+        log_warn("%s cannot be read: %s", path, strerror(-r));
+    return r;
+}
+
 /* The view follows only what was durable: it may know more than the journal has, which ends where
  * it is damaged, and more than a head of ours has. One that is no view
  * knows nothing; one that cannot be read now may. */
 static bool view_may_be_ahead(const struct judging *j)
 {
-    const struct prefix *prefix = j->prefix;
     uint64_t published = j->is_ours ? j->head->cut : 0;
-    _cleanup_free_ char *path = xasprintf("%s/view", prefix->local->path);
-    struct view_options options = {.cache_bytes = VIEW_CACHE_BYTES};
     struct view *view;
-    if (access(path, F_OK) < 0 && errno == ENOENT)
-        return false;
-    int r = room_for_view(prefix->room);
-    if (r == 0)
-        r = view_open(path, &options, prefix->local->sb.created, &view);
-    if (r < 0) {
-        log_warn("%s cannot be read: %s", path, strerror(-r));
-        return r != -EUCLEAN && r != -ESTALE;
-    }
+    int r = prefix_look_at_view(j->prefix, &view);
+    if (r < 0)
+        return r != -ENOENT && r != -EUCLEAN && r != -ESTALE;
     uint64_t applied = view_state(view).applied_seq;
     view_close(view);
     return applied > max_u64(journal_found(j->journal).cut_seq, published);

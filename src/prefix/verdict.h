@@ -9,6 +9,7 @@ struct journal;
 struct journal_batch;
 struct record;
 struct prefix;
+struct view;
 
 enum verdict {
     VERDICT_KEEP,     /* the store has the head's state, or goes on from it */
@@ -41,6 +42,9 @@ bool head_same_state(const struct head *a, const struct head *b);
 /* Does `head` say that what this store published with the known head is no part of its state? */
 bool head_was_given_up(const struct prefix *prefix, const struct head *known,
                        const struct head *head);
+
+/* The store's view, before the store has it open; the caller closes it. -ENOENT: there is none. */
+CAIRN_MUST_CHECK int prefix_look_at_view(const struct prefix *prefix, struct view **ret_view);
 
 /* Calls `fn` with each record of the batch. -EUCLEAN: one is malformed. */
 CAIRN_MUST_CHECK int batch_each_record(const struct journal_batch *batch,

@@ -297,8 +297,9 @@ int adopt_may(void *arg, char **ret_text)
     enum verdict verdict = VERDICT_KEEP;
     if (goes_on_from_back_then(store, known))
         return 0;
-    int r =
-        remote->prefix.head.run_count > 0 ? judge_and_fetch(store, known, &verdict, ret_text) : 0;
+    int r = older_judge(remote, known, ret_text);
+    if (r == 0 && remote->prefix.head.run_count > 0)
+        r = judge_and_fetch(store, known, &verdict, ret_text);
     if (r == 0)
         r = check_known_number(remote, known, &verdict);
     bool is_refused =

@@ -183,6 +183,10 @@ bool adopt_is_blank(struct store *store);
  * removes what they hold, and makes them anew from STORE/head or the remote's. */
 CAIRN_MUST_CHECK int adopt_mark(const struct store *store);
 CAIRN_MUST_CHECK int adopt_unmark(const struct store *store);
+/* Does the remote, at a mount, show an older head than the one that this store published last?
+ * Where nothing is missing by that, the store goes on from its own state: prefix.head is that,
+ * where the remote has it. -ESTALE with *ret_text: chunks would be lost. */
+CAIRN_MUST_CHECK int older_judge(struct remote *remote, const struct head *known, char **ret_text);
 /* Would adopt_decide() refuse? Changes nothing. */
 CAIRN_MUST_CHECK int adopt_may(void *remote, char **ret_text);
 /* The same question for a remote that was reached after the mount: nothing is changed. -ESTALE with

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "commit/round_cut.h"
 #include "nodes/node.h"
 #include "dense/layout.h"
@@ -142,6 +143,17 @@ static int publish_head(struct upload *up, struct head *head)
     return r;
 }
 
+/* Objects were removed below the mount, or an older copy took the remote's place: nothing counts
+ * before it is known what is missing. */
+static int doubt_all(struct remote *remote)
+{
+    log_warn("remote: the head before head %llu is gone, which this mount published: what else is "
+             "missing is looked for, and stored again",
+             (unsigned long long)remote->prefix.head.number);
+    remote->maintenance->must_look = true;
+    return listed_doubt(remote);
+}
+
 static int publish_cut(struct upload *up)
 {
     struct remote *remote = up->remote;
@@ -161,6 +173,8 @@ static int publish_cut(struct upload *up)
         atomic_store(&remote->damaged_chunks, missing);
     if (remote->store->node)
         node_published(remote->store->node, &remote->prefix.head);
+    if (remote->prefix.has_lost_head)
+        return doubt_all(remote);
     remote_advance(remote, view_cut_state(up->cut).applied_seq);
     return 0;
 }
@@ -282,10 +296,14 @@ static bool await_work(struct remote *remote, int64_t last)
  * with the next head. */
 static int look_at_packs(struct remote *remote)
 {
+    static const uint64_t none[RUN_PLACES];
     bool counts_now;
     if (!remote->maintenance->must_look)
         return 0;
+    if (remote->prefix.has_lost_head)
+        TRY(runs_keep(&remote->prefix, none));
     TRY(listed_look(remote, &counts_now));
+    remote->prefix.has_lost_head = false;
     remote->maintenance->must_look = false;
     if (counts_now)
         remote_advance(remote, view_remote(remote->store->local.view).cut);

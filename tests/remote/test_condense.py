@@ -109,6 +109,8 @@ def test_what_is_condensed_is_merged_from_nvme(job, report):
     rig.poll(lambda: job.node.remote_status()["packs"] <= 18, 60, "small packs to be merged", 0.5)
     status = job.node.remote_status()
     fetched_to_merge = status["merge_fetched_bytes_total"] - before["merge_fetched_bytes_total"]
+    grown = {name: status[name] - before[name] for name in ("fetched_bytes_total", "received_bytes_total")}
+    assert min(grown.values()) >= fetched_to_merge, "it counts as fetched, too"
     report("merged", {"fetched": fetched_to_merge, "pack_bytes": before["pack_bytes"], "packs": [before["packs"], status["packs"]],
                       "uploaded": status["uploaded_bytes_total"] - before["uploaded_bytes_total"]})
     assert 0 < fetched_to_merge < 0.35 * before["pack_bytes"], "0.18 is of chunks that NVMe has in another form; all that are dense are 0.46"

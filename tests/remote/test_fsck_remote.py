@@ -205,10 +205,12 @@ def test_what_is_missing_for_a_moment_is_asked_for_again(on_remote, s3, proxy, d
     fill(mount, mount.content, reduce)
     there, copies, oldest = packs(s3), sorted(s3.names("copies/")), min(s3.heads())
     mount.remote = s3.through(proxy)
-    proxy.set(script=missing_once([*there, *copies, f"heads/{oldest:016x}"]))
+    denied = [{"method": method, "fault": "denied", "times": 10**6} for method in ("PUT", "DELETE", "POST")]
+    proxy.set(script=[*missing_once([*there, *copies, f"heads/{oldest:016x}"]), *denied])
     found = report(mount, code=0)
     assert found["clean"] and found["read_packs"] == len(there), found
-    assert proxy.stats()["faults"]["missing"] == len(there) + len(copies) + 1
+    faults = proxy.stats()["faults"]
+    assert faults["missing"] == len(there) + len(copies) + 1 and not faults.get("denied"), "a key that may only read is enough"
     proxy.set(script=missing_once(there))
     proxy.reset()
     files, done = copied(mount, os.path.join(directory, "copy"))

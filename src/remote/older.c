@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The remote shows an older head than the one that this store published last: a listing is stale,
+ * the remote lost its newest heads, or an older copy of it took its place. */
+#include <inttypes.h>
+
+#include "base/log.h"
+#include "base/vector.h"
+#include "prefix/verdict.h"
+#include "remote/internal.h"
+#include "remote/life.h"
+
+static bool shows_older(const struct remote *remote, const struct head *known)
+{
+    const struct prefix *prefix = &remote->prefix;
+    return known && !remote->store->node && !remote->options.read_only &&
+           head_is_from_here(prefix, known) && !head_is_theirs(&remote->store->local, known) &&
+           !head_is_theirs(&remote->store->local, &prefix->head) && head_was_published(known) &&
+           known->number > prefix->head.number;
+}
+
+/* --- what it lacks ---------------------------------------------------------------------------- */
+
+struct lack {
+    struct remote *remote;
+    VECTOR(uint64_t) packs; /* that are there */
+    bool lacks_packs;
+    uint64_t local; /* chunks that NVMe has */
+};
+
+static int add_listed(uint64_t id, const struct tier_object *object, void *arg)
+{
+    struct lack *lack = arg;
+    (void)object;
+    vector_add(&lack->packs, id);
+    return 0;
+}
+
+static int look_for_pack(const struct view_remote_pack *pack, void *arg)
+{
+    struct lack *lack = arg;
+    bool is_needed = pack->live_count > 0 && !pack->unreferenced && !pack->gone;
+    lack->lacks_packs =
+        lack->lacks_packs || (is_needed && !vector_search(&lack->packs, &pack->pack, compare_u64));
+    return 0;
+}
+
+static int add_local(const struct view_pack *pack, void *arg)
+{
+    struct lack *lack = arg;
+    lack->local += pack->live_count;
+    return 0;
+}
+
+/* Chunks that NVMe does not have, where packs are missing that the view knows. */
+static int count_only_there(struct lack *lack, struct view *view, uint64_t *ret_chunks)
+{
+    int r = prefix_list(&lack->remote->prefix, "packs", 0, add_listed, lack);
+    vector_sort(&lack->packs, compare_u64);
+    if (r == 0)
+        r = view_remote_packs(view, look_for_pack, lack);
+    if (r == 0 && lack->lacks_packs)
+        r = view_packs(view, add_local, lack);
+    uint64_t all = view_state(view).chunks;
+    *ret_chunks = r == 0 && lack->lacks_packs && all > lack->local ? all - lack->local : 0;
+    vector_free(&lack->packs);
+    return r;
+}
+
+/* A store without a view has the state of the head that is there, and what its journal adds. */
+static int check_nothing_is_missing(struct remote *remote, const struct head *known,
+                                    char **ret_text)
+{
+    struct lack lack = {.remote = remote};
+    uint64_t chunks = 0;
+    struct view *view;
+    int r = prefix_look_at_view(&remote->prefix, &view);
+    if (r < 0)
+        return 0;
+    r = count_only_there(&lack, view, &chunks);
+    view_close(view);
+    if (r < 0 || chunks == 0 || remote->options.takeover)
+        return r;
+    *ret_text =
+        xasprintf("%s shows head %" PRIu64 ", but this store published head %" PRIu64
+                  " there: an older copy took its place, or it lost what came later. %" PRIu64
+                  " chunks of %s are not on NVMe, and packs that held them are missing. "
+                  "Nothing was changed. Mount it with the remote that has them, or give "
+                  "them up with --takeover",
+                  remote->prefix.name, remote->prefix.head.number, known->number, chunks,
+                  remote->store->local.path);
+    return -ESTALE;
+}
+
+int older_judge(struct remote *remote, const struct head *known, char **ret_text)
+{
+    struct prefix *prefix = &remote->prefix;
+    if (!shows_older(remote, known))
+        return 0;
+    _cleanup_free_ struct head *there = xmalloc(sizeof *there);
+    int r = head_read(prefix, known->number, there);
+    if (r < 0 && !prefix_object_is_lost(r))
+        return r;
+    if (r == 0 && memcmp(there->nonce, known->nonce, sizeof there->nonce) == 0) {
+        prefix->head = *there; /* it is only not listed */
+        return 0;
+    }
+    bool has_all = prefix_has_runs(prefix, known);
+    if (!has_all)
+        TRY(check_nothing_is_missing(remote, known, ret_text));
+    log_warn("%s shows head %" PRIu64 ", but this store published head %" PRIu64
+             " there: %s; the store goes on from its own state, which is published again",
+             prefix->name, prefix->head.number, known->number,
+             has_all ? "it lost its newest heads" : "an older copy took its place");
+    prefix->beginning.number = max_u64(prefix->beginning.number, known->number);
+    if (has_all)
+        prefix->head = *known;
+    return listed_ask(remote->store);
+}
