@@ -412,3 +412,24 @@ def test_what_was_open_when_the_stage_was_lost_reads_and_closes_and_changes_noth
         os.pwrite(again, b"D", 0)
     assert rig.read_file(path) == b"Durable"
     kept.umount_whole()
+
+
+def faults_of_children(pid):
+    """Page faults of the children that have ended: another number for each."""
+    return int(rig.read_text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()[8])
+
+
+def test_starts_that_fail_do_not_soon_end_the_mount(kept):
+    """What they meet lies outside, here a directory that is away: it passes more often than a fault of the daemon's own."""
+    kept.mount(crash_window="1h")
+    path = rig.write_file(os.path.join(kept.mnt, "file"), b"kept")
+    journal = os.path.join(kept.store, "journal")
+    os.rename(journal, journal + ".away")
+    rig.write_file(journal, b"no directory")
+    kept.kill_daemon()
+    seen = set()
+    rig.poll(lambda: seen.add(faults_of_children(kept.proc.pid)) or len(seen) > 7, 30, "more deaths than end a mount", 0.02)
+    os.unlink(journal)
+    os.rename(journal + ".away", journal)
+    assert rig.read_file(path) == b"kept" and kept.successor()["deaths"] > 6
+    kept.umount()
