@@ -64,6 +64,7 @@ struct store_options {
     enum reduce reduce;
     /* REDUCE_DENSE: a file with one of its series that is so much newer is made dense on NVMe */
     int64_t reduce_after_ns;
+    bool history; /* earlier states of the remote can be browsed beside the newest one */
     /* the mount outlived its daemon: inodes that are open, or known to the kernel, live on */
     bool adopting;
 };

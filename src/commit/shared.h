@@ -17,6 +17,7 @@
 #include "commit/journal.h"
 #include "commit/new_view.h"
 #include "commit/packs.h"
+#include "commit/past_views.h"
 #include "commit/read.h"
 #include "commit/room.h"
 #include "commit/session.h"
@@ -39,5 +40,6 @@ struct store {
     struct node *node;     /* NULL: no other node writes the remote's prefix */
     struct remote *remote; /* NULL: none */
     struct fetch *fetch;
-    struct store_own *own; /* of store/ */
+    struct past_views *past; /* earlier states that are open */
+    struct store_own *own;   /* of store/ */
 };

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "codec/encode.h"
 
+enum history_mode { HISTORY_ON, HISTORY_OFF };
 enum successor_mode { SUCCESSOR_AUTO, SUCCESSOR_ON, SUCCESSOR_OFF };
 
 enum fsync_level { FSYNC_NVME, FSYNC_STAGE, FSYNC_REMOTE };
@@ -35,6 +36,7 @@ struct mount_options {
     uint64_t writeback_threads;
     uint64_t threads;        /* that receive FUSE requests; 0: chosen by the service */
     uint64_t fsync;          /* enum fsync_level */
+    uint64_t history;        /* enum history_mode */
     uint64_t successor;      /* enum successor_mode */
     int64_t crash_window_ns; /* daemons that serve for less die quickly */
     bool no_resend;          /* act as with a kernel that cannot resend requests */

@@ -9,9 +9,10 @@
     .offset = offsetof(struct mount_options, field)
 
 static const char *const fsync_words[] = {"nvme", "stage", "remote", NULL};
-/* In the order of their enums: reduce (then REDUCE_AUTO), successor_mode, s3_addressing,
- * s3_checksum. */
+/* In the order of their enums: reduce (then REDUCE_AUTO), history_mode, successor_mode,
+ * s3_addressing, s3_checksum. */
 static const char *const reduce_words[] = {"off", "fast", "dense", "auto", NULL};
+static const char *const history_words[] = {"on", "off", NULL};
 static const char *const successor_words[] = {"auto", "on", "off", NULL};
 static const char *const addressing_words[] = {"auto", "path", "virtual", NULL};
 static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NULL};
@@ -131,6 +132,9 @@ const struct option_spec option_table[] = {
      .help = "with ro: show the newest state that is not later than this, and follow none: a "
              "head's number, a snapshot's name, a time such as 2026-11-28T20:59:08Z, or how long "
              "ago, such as 2h; it needs a STORE of its own"},
+    {OPTION("history", REMOTE, ENUM, history), .fallback = "on", .words = history_words,
+     .help = "whether MOUNTPOINT/.history has the snapshots of the remote, each as a read-only "
+             "directory; not with nodes"},
     {OPTION("entry_timeout", ACCESS, DURATION, entry_timeout_ns), .max = 24 * HOUR_NS,
      .fallback = "1h", .help = "time that the kernel may cache names"},
     {OPTION("attr_timeout", ACCESS, DURATION, attr_timeout_ns), .max = 24 * HOUR_NS,

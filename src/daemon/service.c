@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/service_internal.h"
+#include "store/lookback.h"
 
 #define FOLLOW_TIMEOUT_NS 1000000000
 #define OPENINGS_MAX 4 /* a damaged view, and a node that goes back */
@@ -105,6 +106,7 @@ static void service_tick(struct service *service)
     remote_side_tick(service);
     metrics_server_tick(service->metrics);
     commit_watch_stage(service->commit);
+    lookback_tick(store_lookback(service->store));
     if (service->plan.holder_link && service->plan.holder_ended && !service_has_holder(service))
         service->plan.holder_ended(service->plan.progress_arg);
     log_tick();
@@ -133,6 +135,7 @@ static int service_try_to_open(struct service *service, bool *ret_again,
                                     .writeback_delay_ns = o->writeback_delay_ns,
                                     .reduce = (enum reduce)o->reduce,
                                     .reduce_after_ns = o->reduce_after_ns,
+                                    .history = o->history == HISTORY_ON,
                                     .adopting = service_is_adopting(service)};
     TRY(remote_side_open(service, &options.remote, error));
     _cleanup_free_ char *text = NULL;

@@ -38,6 +38,8 @@ static struct base_need *find_need(const struct bases *bases, const struct chunk
 int dense_find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
     int r = view_remote_place(store->local.view, name, ret);
+    if (r == -ENOENT)
+        r = past_views_find_place(store->past, name, ret);
     return r == 0 && !chunk_is_readable(ret) ? -EUCLEAN : r;
 }
 

@@ -53,6 +53,7 @@ void dense_tick(struct dense *dense, int64_t now);
  * for the remote. */
 uint64_t dense_memory(const struct dense *dense, unsigned threads);
 
-/* bases.c: place of a chunk in the remote, fit to be read. -ENOENT, -EUCLEAN. */
+/* bases.c: place of a chunk in the remote, fit to be read: by the view, else by the earlier states
+ * that are open. -ENOENT, -EUCLEAN. */
 CAIRN_MUST_CHECK int dense_find_place(struct store *store, const struct chunk_name *name,
                                       struct chunk_entry *ret);

@@ -22,6 +22,7 @@ struct store_answer {
     size_t iov_count; /* at most 512 */
 };
 
+/* `ino`: also of an earlier state that is open (commit/past_views.h). -ESTALE: it is not. */
 struct store_read_request {
     uint64_t ino, offset;
     size_t length;

@@ -70,6 +70,24 @@ static inline struct pull *pull_of(struct store *store)
     return store->fetch->pull;
 }
 
+/* The view that has a file, and the number of the file in it. */
+struct fetch_view {
+    struct view *view; /* NULL: of an earlier state that is not open */
+    uint64_t ino;
+};
+static inline struct fetch_view fetch_view_enter(struct store *store, uint64_t ino)
+{
+    unsigned slot = past_slot(ino);
+    if (!slot)
+        return (struct fetch_view){store->local.view, ino};
+    return (struct fetch_view){past_views_enter(store->past, slot), past_number(ino)};
+}
+static inline void fetch_view_leave(struct store *store, uint64_t ino, const struct fetch_view *of)
+{
+    if (past_slot(ino) && of->view)
+        past_views_leave(store->past, past_slot(ino));
+}
+
 /* --- promote.c -------------------------------------------------------------------------------- */
 
 /* Stores a fetched chunk that stands by itself on NVMe, unless it is there. Waits for room until

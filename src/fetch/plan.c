@@ -125,6 +125,15 @@ void plan_note_error(struct plan *plan, const struct chunk_name *name, int error
         plan_fail(plan, -EIO, good);
         return;
     }
+    if (plan_is_past(plan)) {
+        if (error == -ENOENT)
+            cause_note("it is not on NVMe, and the remote has it no more: gc may have taken the "
+                       "snapshot");
+        else if (error != -ESTALE && !*cause_text())
+            cause_note("a chunk of this snapshot cannot be read: %s", damage_describe(error));
+        plan_fail(plan, error == -ESTALE ? -ESTALE : -EIO, good);
+        return;
+    }
     bool is_outdated = plan_is_outdated(plan);
     if (is_outdated && plan->tries < PLAN_TRIES) {
         plan_restart(plan);
@@ -439,10 +448,40 @@ static void start_plan(struct store *store, const struct store_read_request *wan
     plan_proceed(plan, WAIT_NOTHING);
 }
 
+/* Of an earlier state: the stage has nothing of it. */
+static int plan_look_at_past(struct store *store, const struct store_read_request *want,
+                             struct plan *plan)
+{
+    struct view_inode inode;
+    const struct fetch_view of = fetch_view_enter(store, want->ino);
+    int r = of.view ? view_inode(of.view, of.ino, &inode) : -ESTALE;
+    fetch_view_leave(store, want->ino, &of);
+    TRY(r);
+    plan->version = inode.version;
+    if (inode.attrs.size > want->offset)
+        plan->length = min_u64(want->length, inode.attrs.size - want->offset);
+    return 0;
+}
+
+static void start_past_read(struct store *store, const struct store_read_request *want)
+{
+    struct plan *plan = plan_new(store, want);
+    int r = plan_look_at_past(store, want, plan);
+    if (r < 0)
+        plan_fail(plan, r, 0);
+    else if (plan->length == 0)
+        plan->state = PLAN_ANSWER;
+    plan_proceed(plan, WAIT_NOTHING);
+}
+
 void store_start_read(struct store *store, const struct store_read_request *want)
 {
     static _Thread_local struct look look;
     packs_note_reading(store->commit.packs);
+    if (past_slot(want->ino)) {
+        start_past_read(store, want);
+        return;
+    }
     int r = plan_look_at(store, want, &look);
     if (r == 0 && want->looked)
         want->looked(&look.now, want->looked_arg);
@@ -469,6 +508,11 @@ int store_read(struct store *store, const struct store_read *how, struct store_r
     packs_note_reading(store->commit.packs);
     plan->may = how->reach == STORE_REACH_REMOTE ? WAIT_REMOTE : WAIT_NVME;
     plan->buffer = how->buf;
+    int looked = past_slot(how->ino) ? plan_look_at_past(store, &want, plan) : 0;
+    if (looked < 0)
+        plan_fail(plan, looked, 0);
+    else if (past_slot(how->ino) && plan->length == 0)
+        plan->state = PLAN_ANSWER;
     bool is_answered = plan_step(plan) == PLAN_IS_ANSWERED;
     int r = is_answered ? plan->error : 0;
     *ret = (struct store_read_end){.good = is_answered ? plan->length : plan->at,

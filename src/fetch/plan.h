@@ -65,6 +65,12 @@ struct plan {
     struct iovec iov[PLAN_IOVS];
 };
 
+/* Of a file of an earlier state, which does not change. */
+static inline bool plan_is_past(const struct plan *plan)
+{
+    return past_slot(plan->want.ino) != 0;
+}
+
 /* Resolves again from the beginning, in a thread that has a buffer. */
 void plan_restart(struct plan *plan);
 /* The plan ends. `good`: bytes from the beginning that are in the buffer, and verified. */

@@ -57,8 +57,10 @@ static int plan_resolve_below(struct plan *plan, size_t length)
     size_t end = plan->end + length;
     if (pull)
         prefetch_note_read(pull, plan->want.ino, offset, length);
-    const struct view_range range = {plan->want.ino, offset, length};
-    int r = view_content(plan->store->local.view, &range, &version, plan_add_extent, plan);
+    const struct fetch_view of = fetch_view_enter(plan->store, plan->want.ino);
+    const struct view_range range = {of.ino, offset, length};
+    int r = of.view ? view_content(of.view, &range, &version, plan_add_extent, plan) : -ESTALE;
+    fetch_view_leave(plan->store, plan->want.ino, &of);
     if (r < 0 && r != -ENOENT)
         return r;
     plan->is_overtaken = plan->is_overtaken || version > plan->version;
@@ -134,6 +136,8 @@ static int plan_resolve_staged(struct plan *plan)
 /* -EAGAIN: the view is of another generation than the parts before `at`. */
 static int plan_resolve_once(struct plan *plan)
 {
+    if (plan_is_past(plan))
+        return plan_resolve_below(plan, plan->length - plan->end);
     if (plan->is_looked)
         return plan_resolve_below(plan, plan->length);
     uint64_t generation = change_generation(plan->store->commit.change);
@@ -151,7 +155,8 @@ void plan_resolve(struct plan *plan)
     int r = plan_resolve_once(plan);
     plan->is_looked = false;
     bool is_exchanged =
-        r == -EAGAIN || change_generation_now(plan->store->commit.change) != plan->generation;
+        r == -EAGAIN || (!plan_is_past(plan) &&
+                         change_generation_now(plan->store->commit.change) != plan->generation);
     if (plan->state == PLAN_ANSWER) /* there is no such file */
         return;
     if ((is_exchanged || plan->is_overtaken) && plan->tries < PLAN_TRIES)

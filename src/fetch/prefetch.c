@@ -158,7 +158,9 @@ static void plan_span_locked(struct pull *pull, struct pull_stream *s)
     s->planning = true;
     mutex_unlock(&pull->locked.lock);
     l.list = xcalloc(SPAN_CHUNKS, sizeof *l.list);
-    int r = view_extents(pull->store->local.view, ino, from, SPAN, list_chunk, &l);
+    const struct fetch_view of = fetch_view_enter(pull->store, ino);
+    int r = of.view ? view_extents(of.view, of.ino, from, SPAN, list_chunk, &l) : -ENOENT;
+    fetch_view_leave(pull->store, ino, &of);
     bool at_end = r < 0 || (l.end < from + SPAN && l.count < SPAN_CHUNKS);
     if (r < 0)
         l.count = 0;

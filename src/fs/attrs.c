@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "fs/internal.h"
 
-static struct timespec to_timespec(int64_t ns)
+struct timespec fs_timespec(int64_t ns)
 {
     int64_t part = ns % 1000000000;
     bool before_1970 = part < 0; /* whose nanoseconds count forwards too */
@@ -44,9 +44,9 @@ static void fill_stat(struct fs *fs, const struct commit_now *now, struct stat *
                          .st_rdev = a->rdev,
                          .st_size = (off_t)now->size,
                          .st_blksize = S_ISDIR(a->mode) ? DIR_BLOCK_SIZE : BLOCK_SIZE,
-                         .st_atim = to_timespec(access_time(fs, &now->inode)),
-                         .st_mtim = to_timespec(now->mtime),
-                         .st_ctim = to_timespec(a->ctime)};
+                         .st_atim = fs_timespec(access_time(fs, &now->inode)),
+                         .st_mtim = fs_timespec(now->mtime),
+                         .st_ctim = fs_timespec(a->ctime)};
     if (now->mtime != a->mtime && now->mtime > a->ctime)
         ret->st_ctim = ret->st_mtim;
     ret->st_blocks = (blkcnt_t)((blocks_now(fs, now) + 511) / 512);

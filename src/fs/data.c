@@ -6,6 +6,8 @@
 
 #include "base/cause.h"
 #include "fs/internal.h"
+#include "fs/past.h"
+#include "store/lookback.h"
 #include "view/view.h"
 
 static bool ends_too_late(uint64_t offset, uint64_t length)
@@ -46,6 +48,10 @@ void fs_read(struct fs *fs, const struct store_read_request *request, bool leave
 {
     struct store_read_request looking = *request;
     struct ns_inode inode;
+    if (fs_is_past(request->ino)) {
+        store_start_read(fs->store, request);
+        return;
+    }
     if (ns_inode(fs->ns, request->ino, &inode) == 0 && inode.is_elsewhere) {
         elsewhere_read(fs, request);
         return;
@@ -167,6 +173,17 @@ static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
         seek->at = part->offset;
     }
     return 0;
+}
+
+int64_t seek_view(struct view *view, uint64_t ino, const struct seek_range *range)
+{
+    struct seeking seek = {.want_data = range->whence == SEEK_DATA};
+    if (range->whence != SEEK_DATA && range->whence != SEEK_HOLE)
+        return -EINVAL;
+    TRY(view_extents(view, ino, range->offset, range->size - range->offset, seek_extent, &seek));
+    if (seek.found)
+        return (int64_t)seek.at;
+    return seek.want_data ? -ENXIO : (int64_t)range->size;
 }
 
 int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
@@ -352,6 +369,21 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
     return 0;
 }
 
+/* From a file of an earlier state, by reference where the view knows the chunk. -EXDEV: the kernel
+ * reads and writes it instead. */
+static int copy_past(struct copying *copy, size_t length)
+{
+    struct lookback *lookback = store_lookback(copy->fs->store);
+    unsigned slot = past_slot(copy->how->from);
+    struct view *view = lookback ? past_views_enter(lookback_views(lookback), slot) : NULL;
+    if (!view)
+        return -EXDEV;
+    int r = view_extents(view, past_number(copy->how->from), copy->how->from_offset, length,
+                         copy_extent, copy);
+    past_views_leave(lookback_views(lookback), slot);
+    return r;
+}
+
 /* A copy by reference, or of a hole, is no write. */
 static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_caller *caller)
 {
@@ -377,7 +409,8 @@ static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *le
 ssize_t fs_copy(struct fs *fs, const struct fs_copy *how, const struct fs_caller *caller)
 {
     size_t length = how->length;
-    TRY(clamp_length(fs, how->from, how->from_offset, &length));
+    bool is_past = fs_is_past(how->from);
+    TRY(is_past ? 0 : clamp_length(fs, how->from, how->from_offset, &length));
     struct copying copy = {.fs = fs, .caller = caller, .how = how};
     struct stage_part parts[64];
     bool has_ended = false;
@@ -386,13 +419,15 @@ ssize_t fs_copy(struct fs *fs, const struct fs_copy *how, const struct fs_caller
         return -EFBIG;
     if (length > 0)
         TRY(kill_privileges_of(fs, how->to, caller));
-    while (r == 0 && !has_ended && copy.done < length) {
+    if (is_past)
+        r = copy_past(&copy, length);
+    while (!is_past && r == 0 && !has_ended && copy.done < length) {
         size_t count = stage_read(fs->stage, how->from, how->from_offset + copy.done,
                                   length - copy.done, parts, ARRAY_LEN(parts));
         r = copy_parts(&copy, parts, count, &has_ended);
         stage_unpin_parts(fs->stage, parts, count);
     }
-    if (copy.done > 0)
+    if (copy.done > 0 && !is_past)
         fs_accessed(fs, how->from);
     return copy.done > 0 ? (ssize_t)copy.done : r;
 }

@@ -159,6 +159,27 @@ uint64_t allocated_bytes(struct fs *fs, const struct commit_now *now, uint64_t c
 /* Is it the extended attribute that they are kept in? It is no program's. */
 bool allocated_is_name(const char *name, size_t name_len);
 
+/* attrs.c: ns since 1970. */
+struct timespec fs_timespec(int64_t ns);
+
+/* xattrs.c: may an attribute have this name? -EOPNOTSUPP, -EINVAL, -ERANGE. */
+CAIRN_MUST_CHECK int xattr_check_name(const char *name);
+/* A list of names, as listxattr(2) gives it; size 0: its length only. */
+struct xattr_names {
+    const struct fs_caller *caller;
+    char *buf;
+    size_t size, len;
+};
+/* Adds one, if the caller may see it; `arg`: the list. */
+CAIRN_MUST_CHECK int xattr_add_name(const char *name, size_t name_len, void *arg);
+
+/* data.c: SEEK_DATA or SEEK_HOLE in a file that the view has whole; `size`: its own. */
+struct seek_range {
+    uint64_t offset, size;
+    int whence;
+};
+CAIRN_MUST_CHECK int64_t seek_view(struct view *view, uint64_t ino, const struct seek_range *range);
+
 /* access.c */
 int64_t access_time(struct fs *fs, const struct ns_inode *inode);
 /* Would a read at `time` move it? May read the view. */

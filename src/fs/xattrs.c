@@ -16,7 +16,7 @@ static bool is_own(const char *name)
     return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0 && strcmp(name, PIN_NAME) != 0;
 }
 
-static int check_name(const char *name)
+int xattr_check_name(const char *name)
 {
     if (strlen(name) > NAME_LEN_MAX)
         return -ERANGE;
@@ -112,7 +112,7 @@ ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, si
 {
     if (is_own(name))
         return get_own(fs, ino, name, buf, size);
-    TRY(check_name(name));
+    TRY(xattr_check_name(name));
     return ns_getxattr(fs->ns, ino, name, strlen(name), buf, size);
 }
 
@@ -139,7 +139,7 @@ static int commit_xattr(struct fs *fs, struct record *rec)
 int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size,
                 int flags)
 {
-    TRY(check_name(name));
+    TRY(xattr_check_name(name));
     if (is_own(name))
         return -EPERM;
     if (size > 65536)
@@ -182,7 +182,7 @@ int drop_capabilities(struct fs *fs, const struct ns_inode *inode)
 
 int fs_removexattr(struct fs *fs, uint64_t ino, const char *name)
 {
-    TRY(check_name(name));
+    TRY(xattr_check_name(name));
     if (is_own(name))
         return -EPERM;
     ssize_t have = ns_getxattr(fs->ns, ino, name, strlen(name), NULL, 0);
@@ -190,12 +190,6 @@ int fs_removexattr(struct fs *fs, uint64_t ino, const char *name)
         return (int)have;
     return commit_removal(fs, ino, name);
 }
-
-struct name_list {
-    const struct fs_caller *caller;
-    char *buf;
-    size_t size, len;
-};
 
 static bool may_list(const struct fs_caller *caller, const char *name, size_t name_len)
 {
@@ -206,9 +200,9 @@ static bool may_list(const struct fs_caller *caller, const char *name, size_t na
     return !is_trusted || (caller->is_admin && caller->is_admin(caller->arg));
 }
 
-static int list_xattr_name(const char *name, size_t name_len, void *arg)
+int xattr_add_name(const char *name, size_t name_len, void *arg)
 {
-    struct name_list *list = arg;
+    struct xattr_names *list = arg;
     if (!may_list(list->caller, name, name_len))
         return 0;
     if (list->size) {
@@ -224,7 +218,7 @@ static int list_xattr_name(const char *name, size_t name_len, void *arg)
 ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller, char *buf,
                      size_t size)
 {
-    struct name_list list = {.caller = caller, .buf = buf, .size = size};
-    int r = ns_listxattr(fs->ns, ino, list_xattr_name, &list);
+    struct xattr_names list = {.caller = caller, .buf = buf, .size = size};
+    int r = ns_listxattr(fs->ns, ino, xattr_add_name, &list);
     return r < 0 ? r : (ssize_t)list.len;
 }

@@ -10,6 +10,7 @@
 #include <sys/uio.h>
 
 #include "base/log.h"
+#include "fs/past.h"
 #include "fuse/internal.h"
 
 /* Decides each resent request by its record: stage/requests.h. */
@@ -61,7 +62,8 @@ static void undo_opening(struct front *front, const struct stage_request *left)
 static void note_handle(struct front *front, const struct wire_in_header *header)
 {
     uint64_t handle;
-    if (header->nodeid == SELF_TEST_INO || header->len < sizeof *header + sizeof handle)
+    if (header->nodeid == SELF_TEST_INO || fs_is_past(header->nodeid) ||
+        header->len < sizeof *header + sizeof handle)
         return;
     memcpy(&handle, header + 1, sizeof handle);
     stage_request_closes(front->stage, handle);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The caller of a request. The kernel gives user and group; the rest is in /proc. */
+#include <errno.h>
 #include <limits.h>
 #include <linux/capability.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "fuse/internal.h"
@@ -42,4 +44,21 @@ struct fs_caller caller_of(fuse_req_t req)
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
     return (struct fs_caller){
         .uid = ctx->uid, .gid = ctx->gid, .is_member = is_member, .is_admin = is_admin, .arg = req};
+}
+
+bool caller_is_dying(pid_t tid)
+{
+    char path[64], line[256];
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
+    FILE *f = tid > 0 ? fopen(path, "re") : NULL;
+    if (!f) /* gone, or hidden from us (hidepid=) */
+        return tid > 0 && kill(tid, 0) < 0 && errno == ESRCH;
+    bool fatal = false;
+    unsigned long long pending;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "SigPnd: %llx", &pending) == 1 ||
+            sscanf(line, "ShdPnd: %llx", &pending) == 1)
+            fatal = fatal || (pending & (1ull << (SIGKILL - 1)));
+    (void)fclose(f);
+    return fatal;
 }

@@ -6,6 +6,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "fs/past.h"
 #include "fuse/internal.h"
 
 /* The requests of the kernel, each with the offset of its file name behind the header. */
@@ -107,7 +108,8 @@ static void add_failure_locked(struct failures *failures, const struct front_fai
 /* Not in the lock: a path may have to be read. */
 static char *path_of(struct front *front, uint64_t ino, const char *name)
 {
-    char *path = ns_path(store_ns(front->store), ino);
+    char *path =
+        fs_is_past(ino) ? xstrdup("/" FS_HISTORY_NAME) : ns_path(store_ns(front->store), ino);
     if (!name)
         return path;
     char *whole = xasprintf("%s/%.255s", strcmp(path, "/") == 0 ? "" : path, name);

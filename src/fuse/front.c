@@ -11,6 +11,7 @@
 #include "base/pool.h"
 #include "fuse/internal.h"
 #include "fuse/ops.h"
+#include "fuse/earlier.h"
 
 /* Commas and backslashes in option values are escaped for libfuse. */
 static char *escape_option(const char *value)
@@ -59,6 +60,8 @@ static int start_threads(struct front *front)
     front->resumer_started = r == 0;
     if (r == 0)
         r = lost_pages_start(front);
+    if (r == 0)
+        r = earlier_start(front);
     unsigned most =
         (unsigned)min_u64(THREADS_MAX, max_u64(stage_slabs_for_waiting(front->stage), 1));
     unsigned wanted = front->options.threads > most ? most : front->options.threads;
@@ -217,6 +220,7 @@ void front_stop(struct front *front)
         (void)pthread_join(front->resumer, NULL);
     }
     end_threads(front);
+    earlier_stop(front);
     fs_end_reads(front->fs); /* they answer through the session */
     drop_parked(front, &front->locked.content);
     drop_parked(front, &front->locked.changes);

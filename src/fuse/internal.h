@@ -152,6 +152,10 @@ struct front {
     _Atomic uint64_t requests, read_bytes, written_bytes; /* statistics: relaxed */
     struct failures failures;
     struct older older;
+    struct {
+        struct pool *pool; /* NULL: not started */
+        uint64_t token;    /* handle of all that this daemon opens there */
+    } past;                /* earlier.c */
     struct front_waiting locked;
 };
 
@@ -210,6 +214,10 @@ static inline struct front *front_of(fuse_req_t req)
 {
     return fuse_req_userdata(req);
 }
+
+/* caller.c: SIGKILL is pending for the thread, or what became of another signal that ends its
+ * process. */
+bool caller_is_dying(pid_t tid);
 
 /* mounted.c */
 void mounted_note(struct front *front); /* just now */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "fs/taken.h"
 #include "fuse/internal.h"
+#include "fuse/earlier.h"
 
 /* how often waiting callers are looked at for a fatal signal, and room is tried again */
 #define POLL_MS 200
@@ -65,7 +66,7 @@ static void process(struct front *front, uint32_t slab, struct fuse_buf *buf,
     cause_clear();
     room_waits_since(parked ? parked->since : 0);
     adopt_enter(front, parked);
-    if (!front_refuses(front))
+    if (!earlier_refuses(front) && !front_refuses(front))
         fuse_session_process_buf(front->se, buf);
     stage_request_leave();
 }
@@ -240,24 +241,6 @@ void *front_receive(void *arg)
 
 /* --- waiting callers -------------------------------------------------------------------------- */
 
-/* SIGKILL is pending, or what became of another signal that ends the process. */
-static bool has_fatal_signal(pid_t tid)
-{
-    char path[64], line[256];
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
-    FILE *f = tid > 0 ? fopen(path, "re") : NULL;
-    if (!f) /* gone, or hidden from us (hidepid=) */
-        return tid > 0 && kill(tid, 0) < 0 && errno == ESRCH;
-    bool fatal = false;
-    unsigned long long pending;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "SigPnd: %llx", &pending) == 1 ||
-            sscanf(line, "ShdPnd: %llx", &pending) == 1)
-            fatal = fatal || (pending & (1ull << (SIGKILL - 1)));
-    (void)fclose(f);
-    return fatal;
-}
-
 void parked_free(struct front *front, struct parked *parked)
 {
     check(atomic_fetch_sub(&front->parked_count, 1) > 0);
@@ -285,7 +268,7 @@ static void take_killed_locked(struct parked_list *list, struct parked_list *kil
     struct parked *parked, *next;
     for (parked = TAILQ_FIRST(list); parked; parked = next) {
         next = TAILQ_NEXT(parked, link);
-        if (!has_fatal_signal(parked->pid))
+        if (!caller_is_dying(parked->pid))
             continue;
         TAILQ_REMOVE(list, parked, link);
         TAILQ_INSERT_TAIL(killed, parked, link);
@@ -314,7 +297,7 @@ static void drop_killed_syncing(struct front *front)
     mutex_lock(&front->locked.lock);
     for (syncing = TAILQ_FIRST(&front->locked.syncing); syncing; syncing = next) {
         next = TAILQ_NEXT(syncing, link);
-        if (!has_fatal_signal(syncing->pid) || !store_unwait(front->store, syncing->ticket))
+        if (!caller_is_dying(syncing->pid) || !store_unwait(front->store, syncing->ticket))
             continue;
         TAILQ_REMOVE(&front->locked.syncing, syncing, link);
         TAILQ_INSERT_TAIL(&killed, syncing, link);

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/vector.h"
 #include "fs/fs.h"
+#include "fs/past.h"
 #include "fuse/internal.h"
 #include "stage/place.h"
 
@@ -371,7 +372,8 @@ bool front_refuses(struct front *front)
     const struct wire_in_header *header = current.header;
     struct request_asks asks;
     request_asks(header, &asks);
-    if (current.is_applied || header->nodeid == SELF_TEST_INO ||
+    bool is_past = fs_is_past(header->nodeid) && header->opcode != WIRE_COPY_FILE_RANGE;
+    if (current.is_applied || header->nodeid == SELF_TEST_INO || is_past ||
         (!is_of_other_stage(front, &asks) && !is_of_older(front, &asks)))
         return false;
     current.is_refused = true;

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "fs/taken.h"
 #include "fuse/ops.h"
+#include "fuse/earlier.h"
 
 void reply_result(fuse_req_t req, int r)
 {
@@ -97,7 +98,15 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct stat st;
     if (parent == FUSE_ROOT_ID && self_test_lookup(req, name))
         return;
+    if (fs_is_past(parent)) {
+        earlier_lookup(req, parent, name);
+        return;
+    }
     int r = fs_lookup(front->fs, parent, name, &st);
+    if (r == -ENOENT && fs_is_history(front->fs, parent, name)) {
+        earlier_lookup_top(req);
+        return;
+    }
     if (r == -ENOENT) {
         struct fuse_entry_param none = {.entry_timeout = front->options.absence_timeout};
         (void)fuse_reply_entry(req, &none);
@@ -230,6 +239,10 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 {
     char target[4097];
+    if (fs_is_past(ino)) {
+        earlier_readlink(req, ino);
+        return;
+    }
     ssize_t len = fs_readlink(front_of(req)->fs, ino, target);
     if (len < 0) {
         reply_error(req, (int)len);
@@ -250,51 +263,26 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
  * one of these is looked at. */
 #define PLUS_FIRST_LEN 4096u
 
-struct dir_reply {
-    fuse_req_t req;
-    struct front *front;
-    char *buf;
-    size_t size, len;
-    bool plus;
-};
-
-static int add_entry(const struct fs_entry *entry, void *arg)
+static int read_entry(struct front *front, uint64_t ino, struct fuse_entry_param *ret)
 {
-    struct dir_reply *d = arg;
-    struct stat st = {.st_ino = entry->ino, .st_mode = entry->type};
-    size_t left = d->size - d->len, need;
-    if (d->plus) {
-        /* An entry that was removed since it was listed is left out. If its attributes cannot be
-         * read, it comes without them. */
-        int r = fs_getattr(d->front->fs, entry->ino, &st);
-        if (r == -ENOENT)
-            return 0;
-        struct fuse_entry_param e = {.attr = {.st_ino = entry->ino, .st_mode = entry->type}};
-        if (r == 0)
-            e = front_entry(d->front, &st);
-        need = fuse_add_direntry_plus(d->req, d->buf + d->len, left, entry->name, &e,
-                                      (off_t)entry->offset);
-    } else {
-        need = fuse_add_direntry(d->req, d->buf + d->len, left, entry->name, &st,
-                                 (off_t)entry->offset);
-    }
-    if (need > left)
-        return 1;
-    d->len += need;
+    struct stat st;
+    TRY(fs_getattr(front->fs, ino, &st));
+    *ret = front_entry(front, &st);
     return 0;
 }
 
 static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                            uint64_t handle, bool plus)
 {
-    struct dir_reply d = {.req = req, .front = front_of(req), .size = size, .plus = plus};
+    struct dir_reply d = {
+        .req = req, .front = front_of(req), .size = size, .plus = plus, .read = read_entry};
     d.buf = thread_buffer(THREAD_BUFFER_REPLY, size);
     const struct fs_listing listing = {.dir = ino,
                                        .after = (uint64_t)offset,
                                        .until =
                                            fs_listing_end(d.front->fs, handle, (uint64_t)offset),
                                        .expected = size / (plus ? PLUS_ENTRY_LEN : ENTRY_LEN),
-                                       .fn = add_entry,
+                                       .fn = dir_reply_add,
                                        .arg = &d};
     int r = fs_readdir(d.front->fs, &listing);
     if (r < 0) {
@@ -310,6 +298,10 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 {
     struct front *front = front_of(req);
     struct fs_opened opened;
+    if (fs_is_past(ino)) {
+        earlier_open(req, ino, fi);
+        return;
+    }
     int r = front_open_again(front, &opened) ? 0 : fs_open(front->fs, ino, O_RDONLY, &opened);
     if (r < 0) {
         reply_result(req, r == -ENOENT ? -ESTALE : r);
@@ -323,21 +315,29 @@ static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    (void)ino;
-    reply_result(req, current.is_applied ? 0 : fs_release(front_of(req)->fs, fi->fh, true));
+    if (fs_is_past(ino))
+        earlier_release(req, ino, fi);
+    else
+        reply_result(req, current.is_applied ? 0 : fs_release(front_of(req)->fs, fi->fh, true));
 }
 
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                        struct fuse_file_info *fi)
 {
-    list_directory(req, ino, size, offset, fi->fh, false);
+    if (fs_is_past(ino))
+        earlier_readdir(req, ino, size, offset, false);
+    else
+        list_directory(req, ino, size, offset, fi->fh, false);
 }
 
 static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                            struct fuse_file_info *fi)
 {
-    list_directory(req, ino, offset == 0 ? (size_t)min_u64(size, PLUS_FIRST_LEN) : size, offset,
-                   fi->fh, true);
+    size = offset == 0 ? (size_t)min_u64(size, PLUS_FIRST_LEN) : size;
+    if (fs_is_past(ino))
+        earlier_readdir(req, ino, size, offset, true);
+    else
+        list_directory(req, ino, size, offset, fi->fh, true);
 }
 
 /* --- attributes ------------------------------------------------------------------------------- */
@@ -366,6 +366,10 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     struct stat st;
     if (ino == SELF_TEST_INO) {
         self_test_getattr(req);
+        return;
+    }
+    if (fs_is_past(ino)) {
+        earlier_getattr(req, ino);
         return;
     }
     int r = fs_getattr(front_of(req)->fs, ino, &st);
@@ -429,12 +433,20 @@ static void reply_xattr(fuse_req_t req, ssize_t len, const char *buf, size_t siz
 
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
+    if (fs_is_past(ino)) {
+        earlier_getxattr(req, ino, name, size);
+        return;
+    }
     _cleanup_free_ char *buf = size ? xmalloc(size) : NULL;
     reply_xattr(req, fs_getxattr(front_of(req)->fs, ino, name, buf, size), buf, size);
 }
 
 static void op_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
+    if (fs_is_past(ino)) {
+        earlier_listxattr(req, ino, size);
+        return;
+    }
     _cleanup_free_ char *buf = size ? xmalloc(size) : NULL;
     struct fs_caller caller = caller_of(req);
     reply_xattr(req, fs_listxattr(front_of(req)->fs, ino, &caller, buf, size), buf, size);

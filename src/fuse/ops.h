@@ -18,6 +18,18 @@ void reply_error(fuse_req_t req, int r);
  * 0: an fsync. */
 void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written);
 
+/* listing.c: an answer to a listing. */
+struct dir_reply {
+    fuse_req_t req;
+    struct front *front;
+    char *buf;
+    size_t size, len;
+    bool plus; /* with attributes: */
+    int (*read)(struct front *front, uint64_t ino, struct fuse_entry_param *ret);
+};
+/* Adds an entry; 1: there is no room for it. `arg`: the reply. */
+CAIRN_MUST_CHECK int dir_reply_add(const struct fs_entry *entry, void *arg);
+
 /* The attributes that a lookup answers. */
 struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
 

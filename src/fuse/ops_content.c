@@ -5,6 +5,7 @@
 #include "base/cause.h"
 #include "fuse/internal.h"
 #include "fuse/ops.h"
+#include "fuse/earlier.h"
 
 /* The kernel's count of a payload that lies where the stage wants it: then the slab
  * itself is kept. */
@@ -174,6 +175,10 @@ void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
         self_test_read(req, size, offset);
         return;
     }
+    if (fs_is_past(ino)) {
+        earlier_read(req, ino, size, offset);
+        return;
+    }
     /* The page cache would take a short answer for the end of the file; direct readers get what is
      * good. */
     bool is_direct = (fi->flags & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
@@ -207,6 +212,10 @@ void front_op_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
                     struct fuse_file_info *fi)
 {
     (void)fi;
+    if (fs_is_past(ino)) {
+        earlier_lseek(req, ino, offset, whence);
+        return;
+    }
     int64_t at = fs_lseek(front_of(req)->fs, ino, (uint64_t)offset, whence);
     if (at < 0)
         reply_error(req, (int)at);
@@ -228,7 +237,7 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
     if (n >= 0)
         stage_request_applied(n);
     cached_changed(front_of(req), to);
-    if (n > 0)
+    if (n > 0 && !fs_is_past(from))
         cached_marked(front_of(req), from); /* its time of access */
     if (n < 0)
         reply_result(req, (int)n);

@@ -8,6 +8,7 @@
 #include "fs/taken.h"
 #include "fuse/internal.h"
 #include "fuse/ops.h"
+#include "fuse/earlier.h"
 
 #define CHANGE_SETTLES_NS (5ll * 1000000000)
 
@@ -100,6 +101,10 @@ void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
         self_test_open(req, fi);
         return;
     }
+    if (fs_is_past(ino)) {
+        earlier_open(req, ino, fi);
+        return;
+    }
     int r = front_open_again(front, &opened) ? 0 : fs_open(front->fs, ino, fi->flags, &opened);
     if (r == 0 && fi->flags & O_TRUNC)
         r = empty_opened(req, ino, &opened);
@@ -154,12 +159,17 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 void front_op_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    reply_result(req, ino == SELF_TEST_INO ? 0 : fs_flush(front_of(req)->fs, ino, fi->fh));
+    bool is_over = ino == SELF_TEST_INO || fs_is_past(ino);
+    reply_result(req, is_over ? 0 : fs_flush(front_of(req)->fs, ino, fi->fh));
 }
 
 void front_op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     bool is_over = ino == SELF_TEST_INO || current.is_applied;
+    if (fs_is_past(ino)) {
+        earlier_release(req, ino, fi);
+        return;
+    }
     reply_result(req, is_over ? 0 : fs_release(front_of(req)->fs, fi->fh, true));
 }
 
@@ -228,7 +238,7 @@ void front_op_fsync(fuse_req_t req, fuse_ino_t ino, int datasync, struct fuse_fi
 {
     (void)datasync;
     (void)fi;
-    if (ino == SELF_TEST_INO)
+    if (ino == SELF_TEST_INO || fs_is_past(ino))
         reply_synced(req, 0);
     else
         front_sync(req, ino, 0);

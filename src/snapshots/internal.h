@@ -30,6 +30,7 @@ struct snapshots {
     struct naming_state naming_state;
     struct kept_heads kept; /* of the last pass of gc */
     uint64_t kept_bytes;
+    struct numbers held; /* of heads, in any order, some more than once */
 
     /* Of the thread that publishes. */
     struct known_heads heads; /* ascending */

@@ -64,10 +64,25 @@ static void mark_successors(const struct known_heads *known, bool *stays)
     }
 }
 
-/* Those of the listed heads that the policy chooses, or that are in `kept` already, and with them
- * the ones that have to stay beside them. */
+/* *ret: those that someone reads. */
+static void copy_held(struct snapshots *snapshots, struct numbers *ret)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    vector_add_all(ret, snapshots->held.at, snapshots->held.count);
+}
+
+static bool is_held(const struct numbers *held, uint64_t number)
+{
+    for (size_t i = 0; i < held->count; i++)
+        if (held->at[i] == number)
+            return true;
+    return false;
+}
+
+/* Those of the listed heads that the policy chooses, that are held, or in `kept` already, and with
+ * them the ones that have to stay beside them. */
 static int add_listed(struct snapshots *snapshots, const struct kept_head *heads, size_t count,
-                      struct kept *kept)
+                      const struct numbers *held, struct kept *kept)
 {
     const struct known_heads *known = &snapshots->heads;
     bool all;
@@ -78,7 +93,8 @@ static int add_listed(struct snapshots *snapshots, const struct kept_head *heads
     _cleanup_free_ bool *stays = xcalloc(count + 1, sizeof *stays);
     mark_chosen(&snapshots->prefix->head.keep, known, stays);
     for (size_t i = 0; i < count; i++)
-        stays[i] = stays[i] || kept_has(kept, heads[i].number, heads[i].number);
+        stays[i] = stays[i] || kept_has(kept, heads[i].number, heads[i].number) ||
+                   is_held(held, heads[i].number);
     mark_successors(known, stays);
     for (size_t i = 0; i < count; i++)
         if (stays[i])
@@ -133,12 +149,15 @@ int snapshots_choose(struct snapshots *snapshots, const struct kept_head *heads,
     if (snapshots->prefix->options->nodes)
         return 0;
     bool all;
+    _cleanup_vector_ struct numbers held = {0};
+    copy_held(snapshots, &held);
     TRY(known_learn_names(snapshots, &ret->has_names, &all));
     ret->is_unsure = !all;
     add_named(snapshots, heads, count, ret);
     vector_sort(&ret->heads, compare_u64);
     bool has_policy = head_keep_is_set(&snapshots->prefix->head.keep);
-    int r = ret->has_names || has_policy ? add_listed(snapshots, heads, count, ret) : 0;
+    bool must_look = ret->has_names || has_policy || held.count > 0;
+    int r = must_look ? add_listed(snapshots, heads, count, &held, ret) : 0;
     settle(ret);
     return r;
 }

@@ -16,8 +16,26 @@ void snapshots_free(struct snapshots *snapshots)
         return;
     known_done(snapshots);
     vector_free(&snapshots->kept);
+    vector_free(&snapshots->held);
     mutex_done(&snapshots->lock);
     free(snapshots);
+}
+
+void snapshots_hold(struct snapshots *snapshots, uint64_t head)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    vector_add(&snapshots->held, head);
+}
+
+void snapshots_let_go(struct snapshots *snapshots, uint64_t head)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    struct numbers *held = &snapshots->held;
+    size_t i = 0;
+    while (i < held->count && held->at[i] != head)
+        i++;
+    check(i < held->count);
+    held->at[i] = held->at[--held->count];
 }
 
 void snapshots_note_kept(struct snapshots *snapshots, const struct kept *kept, uint64_t bytes)

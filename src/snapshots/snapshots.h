@@ -43,6 +43,11 @@ void snapshots_totals(struct snapshots *snapshots, uint64_t *ret_heads, uint64_t
 void snapshots_each(struct snapshots *snapshots,
                     void (*fn)(uint64_t head, uint64_t bytes, void *arg), void *arg);
 
+/* The head stays, whatever the policy says, until it was let go as often as it was held: someone
+ * reads its state. A pass of gc that is under way may have chosen without it. Any thread. */
+void snapshots_hold(struct snapshots *snapshots, uint64_t head);
+void snapshots_let_go(struct snapshots *snapshots, uint64_t head);
+
 /* --- naming.c --------------------------------------------------------------------------------- */
 
 struct naming {

@@ -8,6 +8,7 @@
 /* State of store/ alone. */
 struct store_own {
     struct job *job;
+    struct lookback *lookback; /* NULL: none */
     _Atomic uint64_t next_ino;
     bool met_damage;   /* by this start: unreferenced files are set aside, not removed */
     bool view_is_new;  /* this start made it, since the one before was damaged or missing */
@@ -53,6 +54,10 @@ CAIRN_MUST_CHECK int recover_view(struct store *store, char **ret_text);
 /* Fills the new, empty view with the state of a head whose runs are in STORE/runs, and with the
  * places of the packs that lie on NVMe, but for those that batches after the head's cut name. */
 CAIRN_MUST_CHECK int recover_adopt(struct store *store, const struct head *head);
+
+/* Fills local->view, which is new and empty, with the state of a head whose runs are in its
+ * directory. */
+CAIRN_MUST_CHECK int recover_rows(struct local *local, const struct head *head);
 
 /* --- aside.c ---------------------------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@ static int add_row(const struct run_row *row, void *arg)
     return view_adopt_row(arg, row);
 }
 
-static int add_rows(struct store *store, const struct head *head)
+int recover_rows(struct local *local, const struct head *head)
 {
     struct view_adoption *adoption = NULL;
     struct view_state state = {.applied_seq = head->cut,
@@ -20,9 +20,9 @@ static int add_rows(struct store *store, const struct head *head)
     const struct view_head of_view = {
         .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
     memcpy(state.chain, head->chain, sizeof state.chain);
-    int r = view_adopt_begin(store->local.view, &adoption);
+    int r = view_adopt_begin(local->view, &adoption);
     if (r == 0)
-        r = runs_read(&store->local, head, add_row, adoption);
+        r = runs_read(local, head, add_row, adoption);
     if (r == 0)
         r = view_adopt_end(adoption, &state, &of_view);
     view_adopt_done(adoption);
@@ -164,7 +164,7 @@ int recover_adopt(struct store *store, const struct head *head)
 {
     struct later later = {.after = head->cut};
     struct registering reg = {.store = store, .later = &later, .head = head};
-    int r = add_rows(store, head);
+    int r = recover_rows(&store->local, head);
     if (r == 0)
         r = journal_read(store->commit.journal, 0, note_later, &later);
     vector_sort_unique(&later.made);

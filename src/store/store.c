@@ -19,6 +19,7 @@
 #include "remote/state.h"
 #include "store/back.h"
 #include "store/job.h"
+#include "store/lookback_internal.h"
 
 /* --- superblock ------------------------------------------------------------------------------- */
 
@@ -133,6 +134,7 @@ static struct store *store_new(const struct store_options *options)
     store->local.path = xstrdup(options->path);
     commit_init(&store->commit, store, &store->local, &upkeep);
     store->fetch = fetch_new();
+    store->past = past_views_new();
     store->own = xcalloc(1, sizeof *store->own);
     store->own->job = job_new();
     if (options->remote.name && options->remote.nodes) {
@@ -169,6 +171,8 @@ static void store_free(struct store *store, bool stage_is_empty)
 {
     leave_damaged_view(store);
     fetch_free(store->fetch);
+    lookback_free(store->own->lookback);
+    past_views_free(store->past);
     session_close_stage(&store->commit, stage_is_empty);
     commit_done(&store->commit);
     ns_free(store->local.ns);
@@ -363,6 +367,7 @@ int store_start(struct store *store, void (*room)(void *arg), void *arg)
     TRY(commit_start(&store->commit, room, arg));
     TRY(fetch_start(store));
     TRY(store->node ? node_start(store->node) : 0);
+    store->own->lookback = lookback_new(store);
     return store->remote ? remote_start(store->remote) : 0;
 }
 
@@ -376,6 +381,7 @@ static bool is_all_durable(struct store *store)
 
 static void close_store(struct store *store, bool mount_ends)
 {
+    lookback_stop(store->own->lookback);
     stage_stop(store->local.stage);
     room_stop(store->commit.room);
     store_job_cancel(store);
@@ -428,6 +434,11 @@ void store_hear_union(struct store *store, void (*fn)(void *arg), void *arg)
 {
     if (store->node)
         node_hear(store->node, NODE_HEARER_SHOWS, fn, arg);
+}
+
+struct lookback *store_lookback(struct store *store)
+{
+    return store->own->lookback;
 }
 
 struct commit *store_commit(struct store *store)
@@ -508,7 +519,7 @@ static void status_memory(struct store *store, struct store_status *ret)
                       (uint64_t)PENDING_OPS_MAX * (400 + (store->node ? NODE_OP_BYTES : 0));
     uint64_t buffers = fetch_memory(store) + remote_memory(store->remote) + encoding_memory(store) +
                        node_memory(store->node) + (uint64_t)PACK_BUFFERS * PACK_BUFFER_LEN;
-    uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES;
+    uint64_t names = VIEW_CACHE_BYTES + NS_CLEAN_BYTES + lookback_memory(store->own->lookback);
     ret->memory_bound_bytes = stage + tables + buffers + names + 32 * MIB;
     (void)snprintf(ret->memory_formula, sizeof ret->memory_formula,
                    "stage %.0f MiB + its tables %.0f + pack and read buffers %.0f + view and names "

@@ -12,6 +12,7 @@
 #define MEMTABLE_BYTES (16 * MIB)
 #define MEMTABLES 2
 #define CACHE_BYTES_MIN (8 * MIB)
+#define SMALL_MEMTABLE_BYTES MIB
 #define WAL_BYTES_MAX (64 * MIB)
 #define OPEN_FILES_MAX 256
 /* Nothing, headers included. RocksDB writes its own log through the file writer that asserts that
@@ -25,11 +26,13 @@
 /* Index and filter blocks lie in the cache too, so that the cache bounds the memory of reading. In
  * parts of a few KiB: a whole filter of a large table is larger than a shard of the cache, and each
  * look-up of a chunk would read it again. */
-static void set_tables(struct view *view, size_t cache_bytes)
+static void set_tables(struct view *view, const struct view_options *options)
 {
     size_t memtables = MEMTABLES * MEMTABLE_BYTES;
-    size_t cache =
-        cache_bytes > memtables + CACHE_BYTES_MIN ? cache_bytes - memtables : CACHE_BYTES_MIN;
+    size_t cache = options->is_small ? options->cache_bytes
+                   : options->cache_bytes > memtables + CACHE_BYTES_MIN
+                       ? options->cache_bytes - memtables
+                       : CACHE_BYTES_MIN;
     view->cache = rocksdb_cache_create_lru(cache);
     rocksdb_block_based_table_options_t *table = rocksdb_block_based_options_create();
     rocksdb_block_based_options_set_block_cache(table, view->cache);
@@ -51,7 +54,8 @@ static void set_view_options(struct view *view, const struct view_options *optio
     rocksdb_options_t *o = view->options = rocksdb_options_create();
     rocksdb_options_set_create_if_missing(o, options->create);
     rocksdb_options_set_paranoid_checks(o, 1);
-    rocksdb_options_set_write_buffer_size(o, MEMTABLE_BYTES);
+    rocksdb_options_set_write_buffer_size(o, options->is_small ? SMALL_MEMTABLE_BYTES
+                                                               : MEMTABLE_BYTES);
     rocksdb_options_set_max_write_buffer_number(o, MEMTABLES);
     rocksdb_options_set_max_total_wal_size(o, WAL_BYTES_MAX);
     rocksdb_options_set_max_open_files(o, OPEN_FILES_MAX);
@@ -65,7 +69,7 @@ static void set_view_options(struct view *view, const struct view_options *optio
     rocksdb_env_lower_thread_pool_cpu_priority(view->env);
     rocksdb_env_lower_thread_pool_io_priority(view->env);
     rocksdb_options_set_env(o, view->env);
-    set_tables(view, options->cache_bytes);
+    set_tables(view, options);
     view->read = rocksdb_readoptions_create();
     view->write = rocksdb_writeoptions_create();
     rocksdb_writeoptions_set_no_slowdown(view->write, 1);

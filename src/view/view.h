@@ -28,6 +28,7 @@ struct view;
 struct view_options {
     size_t cache_bytes; /* RocksDB block cache, memtables included */
     bool create;
+    bool is_small;       /* little memory: for a view that is filled once, and read seldom */
     bool begins_quietly; /* compactions that are due wait for view_begin_compactions(), but of a new
                             one */
 };

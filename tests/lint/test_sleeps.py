@@ -70,6 +70,7 @@ ALLOWED = {
     "remote/watch.c": (1, "the caller's question whether the start is given up"),
     "stage/shm.c": (1, "another process, which was killed, lets go of its lock"),
     "stage/slabs.c": (1, "slabs are given back, or made ready, by the clock"),
+    "store/lookback_list.c": (1, "the remote, before the next try"),
     "store/open.c": (1, "a round that is near; a disk that takes no file: a limit"),
     "store/job.c": (1, "a rate of reading"),
     "tier/dir_client.c": (1, "the helper process hangs in its filesystem"),

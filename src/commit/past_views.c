@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commit/past_views.h"
+
+#include "base/clock.h"
+#include "base/lock.h"
+#include "view/remote.h"
+#include "view/view.h"
+
+struct past_view {
+    unsigned slot; /* 0: the place is free */
+    struct view *view;
+    unsigned users; /* that entered it, and did not leave */
+    int64_t used;   /* monotonic ns: when the last one entered */
+};
+
+struct past_views {
+    struct cairn_mutex lock; /* a leaf */
+    struct past_view at[PAST_VIEWS_MAX];
+};
+
+struct past_views *past_views_new(void)
+{
+    struct past_views *views = xcalloc(1, sizeof *views);
+    mutex_init(&views->lock, LOCK_LEAF);
+    return views;
+}
+
+void past_views_free(struct past_views *views)
+{
+    if (!views)
+        return;
+    check(past_views_count(views) == 0);
+    mutex_done(&views->lock);
+    free(views);
+}
+
+static struct past_view *find_locked(struct past_views *views, unsigned slot)
+{
+    check_held(&views->lock);
+    for (unsigned i = 0; i < PAST_VIEWS_MAX; i++)
+        if (views->at[i].slot == slot)
+            return &views->at[i];
+    return NULL;
+}
+
+static struct view *enter(struct past_view *place)
+{
+    place->users++;
+    place->used = clock_monotonic_ns();
+    return place->view;
+}
+
+struct view *past_views_enter(struct past_views *views, unsigned slot)
+{
+    check(slot);
+    LOCK_SCOPE(&views->lock);
+    struct past_view *place = find_locked(views, slot);
+    return place ? enter(place) : NULL;
+}
+
+void past_views_leave(struct past_views *views, unsigned slot)
+{
+    LOCK_SCOPE(&views->lock);
+    struct past_view *place = find_locked(views, slot);
+    check(place && place->users > 0);
+    place->users--;
+}
+
+void past_views_add(struct past_views *views, unsigned slot, struct view *view)
+{
+    LOCK_SCOPE(&views->lock);
+    struct past_view *place = find_locked(views, 0);
+    check(place && slot && !find_locked(views, slot));
+    *place = (struct past_view){.slot = slot, .view = view};
+    (void)enter(place);
+}
+
+struct view *past_views_take_idle(struct past_views *views, int64_t before, unsigned *ret_slot)
+{
+    struct past_view *oldest = NULL;
+    LOCK_SCOPE(&views->lock);
+    for (unsigned i = 0; i < PAST_VIEWS_MAX; i++) {
+        struct past_view *place = &views->at[i];
+        if (place->slot && place->users == 0 && place->used < before &&
+            (!oldest || place->used < oldest->used))
+            oldest = place;
+    }
+    if (!oldest)
+        return NULL;
+    struct view *view = oldest->view;
+    *ret_slot = oldest->slot;
+    *oldest = (struct past_view){0};
+    return view;
+}
+
+unsigned past_views_count(struct past_views *views)
+{
+    unsigned count = 0;
+    LOCK_SCOPE(&views->lock);
+    for (unsigned i = 0; i < PAST_VIEWS_MAX; i++)
+        count += views->at[i].slot != 0;
+    return count;
+}
+
+/* The i-th place, entered; 0: it is free. */
+static unsigned enter_place(struct past_views *views, unsigned i, struct view **ret)
+{
+    LOCK_SCOPE(&views->lock);
+    struct past_view *place = &views->at[i];
+    *ret = place->slot ? enter(place) : NULL;
+    return place->slot;
+}
+
+int past_views_find_place(struct past_views *views, const struct chunk_name *name,
+                          struct chunk_entry *ret)
+{
+    int r = -ENOENT;
+    for (unsigned i = 0; i < PAST_VIEWS_MAX && r == -ENOENT; i++) {
+        struct view *view;
+        unsigned slot = enter_place(views, i, &view);
+        if (!slot)
+            continue;
+        r = view_remote_place(view, name, ret);
+        past_views_leave(views, slot);
+    }
+    return r;
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fs/past.h"
+
+#include <sys/stat.h>
+
+#include "base/cause.h"
+#include "fs/internal.h"
+#include "store/lookback.h"
+
+#define NAMED_FIRST 3u /* offsets of "." and ".." come before */
+
+/* --- a state ---------------------------------------------------------------------------------- */
+
+/* A view that was entered, and the number of an inode in it. */
+struct entered {
+    struct fs *fs;
+    unsigned slot;
+    struct view *view; /* NULL: none */
+    uint64_t number;
+};
+
+static void leave(struct entered *entered)
+{
+    if (entered->view)
+        past_views_leave(lookback_views(store_lookback(entered->fs->store)), entered->slot);
+}
+#define _cleanup_entered_ __attribute__((cleanup(leave)))
+
+static int enter(struct fs *fs, uint64_t ino, bool waits, struct entered *ret)
+{
+    struct lookback *lookback = store_lookback(fs->store);
+    *ret = (struct entered){.fs = fs, .slot = past_slot(ino), .number = past_number(ino)};
+    if (!lookback || ino == FS_HISTORY_INO)
+        return -ESTALE;
+    ret->view = past_views_enter(lookback_views(lookback), ret->slot);
+    if (ret->view)
+        return 0;
+    return waits ? lookback_enter(lookback, ret->slot, &ret->view) : -EAGAIN;
+}
+
+static bool is_state_root(uint64_t ino)
+{
+    return ino != FS_HISTORY_INO && past_number(ino) == ROOT_INO;
+}
+
+bool fs_is_history(struct fs *fs, uint64_t parent, const char *name)
+{
+    struct view_entry entry;
+    return parent == ROOT_INO && strcmp(name, FS_HISTORY_NAME) == 0 && store_lookback(fs->store) &&
+           ns_lookup(fs->ns, parent, name, strlen(name), &entry) == -ENOENT;
+}
+
+/* --- attributes ------------------------------------------------------------------------------- */
+
+/* What each class of users may do then and now. */
+static uint32_t allowed(const struct attrs *then, const struct attrs *now)
+{
+    uint32_t mode = then->mode & ~(uint32_t)(S_ISUID | S_ISGID);
+    if (then->uid == now->uid && then->gid == now->gid)
+        return mode & (now->mode | ~0777u);
+    uint32_t all = now->mode >> 6 & now->mode >> 3 & now->mode & 7;
+    return mode & (all << 6 | all << 3 | all | ~0777u);
+}
+
+/* The inode's mode and owner: -errno where what it is now cannot be read. */
+static int restrict_mode(struct fs *fs, const struct attrs *then, uint64_t number, uint32_t *ret)
+{
+    struct ns_inode now;
+    int r = ns_inode(fs->ns, number, &now);
+    *ret = allowed(then, r == 0 ? &now.attrs : then);
+    return r == -ENOENT ? 0 : r;
+}
+
+static int fill_past(struct fs *fs, const struct entered *in, const struct view_inode *inode,
+                     struct stat *ret)
+{
+    const struct attrs *a = &inode->attrs;
+    uint32_t mode;
+    TRY(restrict_mode(fs, a, inode->ino, &mode));
+    uint64_t blocks = inode->blocks_bytes;
+    if (S_ISREG(a->mode) && blocks >= a->size)
+        blocks = align_up(a->size, 4096);
+    *ret = (struct stat){.st_ino = past_ino(in->slot, inode->ino),
+                         .st_mode = mode,
+                         .st_nlink = inode->nlink,
+                         .st_uid = a->uid,
+                         .st_gid = a->gid,
+                         .st_rdev = a->rdev,
+                         .st_size = (off_t)a->size,
+                         .st_blksize = S_ISDIR(mode) ? DIR_BLOCK_SIZE : BLOCK_SIZE,
+                         .st_blocks = (blkcnt_t)((blocks + 511) / 512),
+                         .st_atim = fs_timespec(a->atime),
+                         .st_mtim = fs_timespec(a->mtime),
+                         .st_ctim = fs_timespec(a->ctime)};
+    return 0;
+}
+
+/* .history, and the snapshots in it, whose states are not opened for that: the root as it is now.
+ * What a root then forbids is looked at when something in it is (check_root()). */
+static int fill_top(struct fs *fs, uint64_t ino, int64_t time, struct stat *ret)
+{
+    struct ns_inode root;
+    TRY(ns_inode(fs->ns, ROOT_INO, &root));
+    time = time ? time : root.attrs.mtime;
+    *ret = (struct stat){.st_ino = ino,
+                         .st_mode = S_IFDIR | (root.attrs.mode & 0777),
+                         .st_nlink = 2,
+                         .st_uid = root.attrs.uid,
+                         .st_gid = root.attrs.gid,
+                         .st_blksize = DIR_BLOCK_SIZE,
+                         .st_atim = fs_timespec(time),
+                         .st_mtim = fs_timespec(time),
+                         .st_ctim = fs_timespec(time)};
+    return 0;
+}
+
+/* The kernel does not know what the root of the state allowed. Groups are not looked up: a member
+ * needs what everybody has. */
+static int check_root(const struct entered *in, const struct fs_caller *caller, unsigned wanted)
+{
+    struct view_inode root;
+    if (in->number != ROOT_INO || caller->uid == 0)
+        return 0;
+    TRY(view_inode(in->view, ROOT_INO, &root));
+    uint32_t mode = root.attrs.mode;
+    uint32_t has = caller->uid == root.attrs.uid ? mode >> 6 & 7 : mode >> 3 & mode & 7;
+    return (has & wanted) == wanted ? 0 : -EACCES;
+}
+
+/* A state that is not known here may be known to the remote. */
+static int state_attrs(struct fs *fs, uint64_t ino, bool waits, struct stat *ret)
+{
+    struct lookback *lookback = store_lookback(fs->store);
+    struct lookback_items all = {0};
+    struct lookback_item item;
+    if (!lookback_known(lookback, past_slot(ino), &item)) {
+        if (!waits)
+            return -EAGAIN;
+        TRY(lookback_list(lookback, &all));
+        vector_free(&all);
+        if (!lookback_known(lookback, past_slot(ino), &item))
+            return -ENOENT;
+    }
+    return fill_top(fs, ino, item.published, ret);
+}
+
+int fs_past_getattr(struct fs *fs, uint64_t ino, bool waits, struct stat *ret)
+{
+    _cleanup_entered_ struct entered in = {0};
+    struct view_inode inode;
+    if (!store_lookback(fs->store))
+        return -ENOENT;
+    if (ino == FS_HISTORY_INO)
+        return fill_top(fs, ino, 0, ret);
+    if (is_state_root(ino))
+        return state_attrs(fs, ino, waits, ret);
+    TRY(enter(fs, ino, waits, &in));
+    TRY(view_inode(in.view, in.number, &inode));
+    return fill_past(fs, &in, &inode, ret);
+}
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+static int lookup_snapshot(struct fs *fs, const char *name, bool waits, struct stat *ret)
+{
+    struct lookback *lookback = store_lookback(fs->store);
+    struct lookback_item item;
+    if (!waits)
+        return -EAGAIN;
+    TRY(lookback_find(lookback, name, &item));
+    return fill_top(fs, past_ino(item.slot, ROOT_INO), item.published, ret);
+}
+
+/* "." and "..": of a handle whose inode the kernel has forgotten. */
+static int lookup_past_dots(struct fs *fs, uint64_t ino, bool is_up, bool waits, struct stat *ret)
+{
+    _cleanup_entered_ struct entered in = {0};
+    struct view_inode inode;
+    if (!is_up)
+        return fs_past_getattr(fs, ino, waits, ret);
+    if (ino == FS_HISTORY_INO)
+        return fs_getattr(fs, ROOT_INO, ret);
+    if (is_state_root(ino))
+        return fs_past_getattr(fs, FS_HISTORY_INO, waits, ret);
+    TRY(enter(fs, ino, waits, &in));
+    TRY(view_inode(in.view, in.number, &inode));
+    return fs_past_getattr(fs, past_ino(in.slot, inode.parent), waits, ret);
+}
+
+int fs_past_lookup(struct fs *fs, uint64_t parent, const char *name, const struct fs_caller *caller,
+                   bool waits, struct stat *ret)
+{
+    _cleanup_entered_ struct entered in = {0};
+    struct view_entry entry;
+    struct view_inode inode;
+    if (!store_lookback(fs->store))
+        return -ENOENT;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return lookup_past_dots(fs, parent, name[1] == '.', waits, ret);
+    if (strlen(name) > NAME_LEN_MAX)
+        return -ENAMETOOLONG;
+    if (parent == FS_HISTORY_INO)
+        return lookup_snapshot(fs, name, waits, ret);
+    TRY(enter(fs, parent, waits, &in));
+    TRY(check_root(&in, caller, 1));
+    TRY(view_lookup(in.view, in.number, name, strlen(name), &entry));
+    TRY(view_inode(in.view, entry.ino, &inode));
+    return fill_past(fs, &in, &inode, ret);
+}
+
+/* --- listing ---------------------------------------------------------------------------------- */
+
+static bool list_dots(const struct fs_listing *l, uint64_t parent)
+{
+    const struct fs_entry dots[] = {{.ino = l->dir, .offset = 1, .type = S_IFDIR, .name = "."},
+                                    {.ino = parent, .offset = 2, .type = S_IFDIR, .name = ".."}};
+    for (size_t i = (size_t)min_u64(l->after, 2); i < 2; i++)
+        if (l->fn(&dots[i], l->arg) != 0)
+            return false;
+    return true;
+}
+
+/* By the number of its head an item keeps its offset while others come and go; those with names of
+ * one head follow it. */
+static uint64_t offset_of(const struct lookback_items *items, size_t i)
+{
+    size_t same = 0;
+    while (same < i && items->at[i - same - 1].head == items->at[i].head)
+        same++;
+    return NAMED_FIRST + items->at[i].head * 1024 + min_u64(same, 1023);
+}
+
+static int list_snapshots(struct fs *fs, const struct fs_listing *l, bool waits)
+{
+    struct lookback_items items = {0};
+    if (!waits)
+        return -EAGAIN;
+    if (!list_dots(l, ROOT_INO))
+        return 0;
+    TRY(lookback_list(store_lookback(fs->store), &items));
+    for (size_t i = 0; i < items.count; i++) {
+        const struct lookback_item *item = &items.at[i];
+        const struct fs_entry entry = {.ino = past_ino(item->slot, ROOT_INO),
+                                       .offset = offset_of(&items, i),
+                                       .type = S_IFDIR,
+                                       .name = item->name};
+        if (item->slot && entry.offset > l->after && l->fn(&entry, l->arg) != 0)
+            break;
+    }
+    vector_free(&items);
+    return 0;
+}
+
+struct past_listing {
+    const struct fs_listing *listing;
+    unsigned slot;
+};
+
+static int list_past_entry(const struct view_entry *entry, const char *name, size_t name_len,
+                           void *arg)
+{
+    const struct past_listing *l = arg;
+    char text[NAME_LEN_MAX + 1];
+    memcpy(text, name, name_len);
+    text[name_len] = '\0';
+    const struct fs_entry e = {.ino = past_ino(l->slot, entry->ino),
+                               .offset = entry->cookie,
+                               .type = entry->type,
+                               .name = text};
+    return l->listing->fn(&e, l->listing->arg);
+}
+
+int fs_past_readdir(struct fs *fs, const struct fs_listing *l, const struct fs_caller *caller,
+                    bool waits)
+{
+    _cleanup_entered_ struct entered in = {0};
+    struct view_inode inode;
+    if (!store_lookback(fs->store))
+        return -ENOENT;
+    if (l->dir == FS_HISTORY_INO)
+        return list_snapshots(fs, l, waits);
+    TRY(enter(fs, l->dir, waits, &in));
+    TRY(check_root(&in, caller, 4));
+    TRY(view_inode(in.view, in.number, &inode));
+    uint64_t parent = in.number == ROOT_INO ? FS_HISTORY_INO : past_ino(in.slot, inode.parent);
+    struct past_listing listing = {l, in.slot};
+    if (!list_dots(l, parent))
+        return 0;
+    return view_readdir(in.view, in.number, l->after <= 2 ? 0 : l->after, list_past_entry,
+                        &listing);
+}
+
+/* --- the rest --------------------------------------------------------------------------------- */
+
+ssize_t fs_past_readlink(struct fs *fs, uint64_t ino, bool waits, char buf[4096])
+{
+    _cleanup_entered_ struct entered in = {0};
+    TRY(enter(fs, ino, waits, &in));
+    return view_readlink(in.view, in.number, buf, 4096);
+}
+
+/* Those at the top are of no state. */
+static bool has_xattrs(uint64_t ino)
+{
+    return ino != FS_HISTORY_INO && !is_state_root(ino);
+}
+
+ssize_t fs_past_getxattr(struct fs *fs, uint64_t ino, const char *name, bool waits, void *buf,
+                         size_t size)
+{
+    _cleanup_entered_ struct entered in = {0};
+    TRY(xattr_check_name(name));
+    if (!has_xattrs(ino) || strcmp(name, "security.capability") == 0)
+        return -ENODATA;
+    TRY(enter(fs, ino, waits, &in));
+    return view_getxattr(in.view, in.number, name, strlen(name), buf, size);
+}
+
+ssize_t fs_past_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *caller, bool waits,
+                          char *buf, size_t size)
+{
+    _cleanup_entered_ struct entered in = {0};
+    struct xattr_names list = {.caller = caller, .buf = buf, .size = size};
+    if (!has_xattrs(ino))
+        return 0;
+    TRY(enter(fs, ino, waits, &in));
+    TRY(view_listxattr(in.view, in.number, xattr_add_name, &list));
+    return (ssize_t)list.len;
+}
+
+int fs_past_open(struct fs *fs, uint64_t ino, bool waits)
+{
+    struct entered in = {0};
+    if (ino == FS_HISTORY_INO)
+        return store_lookback(fs->store) ? 0 : -ENOENT;
+    return enter(fs, ino, waits, &in); /* fs_past_close() leaves it */
+}
+
+void fs_past_close(struct fs *fs, uint64_t ino)
+{
+    if (ino != FS_HISTORY_INO)
+        past_views_leave(lookback_views(store_lookback(fs->store)), past_slot(ino));
+}
+
+int64_t fs_past_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence, bool waits)
+{
+    _cleanup_entered_ struct entered in = {0};
+    struct view_inode inode;
+    TRY(enter(fs, ino, waits, &in));
+    TRY(view_inode(in.view, in.number, &inode));
+    if (offset >= inode.attrs.size)
+        return -ENXIO;
+    return seek_view(in.view, in.number, &(struct seek_range){offset, inode.attrs.size, whence});
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside store/lookback*.c. */
+#pragma once
+
+#include "commit/shared.h"
+#include "prefix/prefix.h"
+#include "store/lookback.h"
+
+/* A slot that was given out: for as long as the store is open. */
+struct lookback_slot {
+    uint64_t head;
+    unsigned slot;
+};
+
+struct lookback {
+    struct store *store;
+    struct prefix prefix;    /* to list, and to read heads */
+    struct cairn_mutex lock; /* a leaf; guards: */
+    pthread_cond_t changed;  /* `is_listing`, `opening` or `stopping` is another */
+    struct lookback_items items;
+    VECTOR(struct lookback_slot) slots;
+    bool is_listing;   /* a thread asks the remote */
+    int64_t listed_at; /* monotonic ns; 0: never */
+    unsigned opening;  /* the slot that a thread opens; 0: none */
+    bool stopping;
+};
+
+/* In store_start(), and after the last call. NULL is fine. */
+struct lookback *lookback_new(struct store *store);
+void lookback_free(struct lookback *lookback);
+/* Threads that wait for the remote soon fail. */
+void lookback_stop(struct lookback *lookback);
+
+/* lookback_list.c: a prefix as these use it, with `local`. */
+void lookback_prefix(struct lookback *lookback, struct local *local, struct prefix *ret);
+/* The head of an item. */
+CAIRN_MUST_CHECK int lookback_read_head(struct lookback *lookback, const struct lookback_item *item,
+                                        struct head *ret);

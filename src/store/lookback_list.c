@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which snapshots there are. Heads never change, so each is read once. */
+#include <stdio.h>
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/pool.h"
+#include "base/text.h"
+#include "prefix/heads.h"
+#include "prefix/named.h"
+#include "store/lookback_internal.h"
+
+#define LISTED_FOR_NS (2 * SECOND_NS)
+#define READ_THREADS 8u
+
+/* --- the prefix ------------------------------------------------------------------------------- */
+
+static bool pause_listing(void *arg, int64_t ms)
+{
+    struct lookback *lookback = arg;
+    int64_t until = clock_monotonic_ns() + ms * MS_NS;
+    LOCK_SCOPE(&lookback->lock);
+    while (!lookback->stopping && clock_monotonic_ns() < until)
+        (void)mutex_wait_until(&lookback->lock, &lookback->changed, until);
+    return !lookback->stopping;
+}
+
+static void note_trouble(void *arg, int error, const char *text)
+{
+    (void)arg;
+    (void)error;
+    cause_note("%s", text);
+}
+
+static void note_works(void *arg)
+{
+    (void)arg;
+}
+
+static bool refuse_to_send(void *arg, uint64_t bytes)
+{
+    (void)arg;
+    (void)bytes;
+    return false;
+}
+
+void lookback_prefix(struct lookback *lookback, struct local *local, struct prefix *ret)
+{
+    struct store *store = lookback->store;
+    const struct prefix_user user = {lookback, pause_listing, note_trouble, note_works,
+                                     refuse_to_send};
+    *ret = (struct prefix){0};
+    prefix_init(ret, local, store->commit.room, &store->local.options.remote, &user);
+}
+
+int lookback_read_head(struct lookback *lookback, const struct lookback_item *item,
+                       struct head *ret)
+{
+    if (!item->is_named)
+        return head_read(&lookback->prefix, item->head, ret);
+    _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
+    TRY(named_read(&lookback->prefix, item->name, snapshot));
+    *ret = snapshot->head;
+    return ret->number == item->head ? 0 : -ENOENT; /* the name was given to another one */
+}
+
+/* --- reading what is new ---------------------------------------------------------------------- */
+
+struct reading {
+    struct lookback *lookback;
+    struct lookback_item *item;
+    bool is_known;
+    bool has_state;
+    int error;
+};
+DEFINE_VECTOR(readings, struct reading);
+
+/* The number of a name's head is not known before it is read. */
+static int read_named_item(struct reading *reading, struct head *head)
+{
+    _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
+    TRY(named_read(&reading->lookback->prefix, reading->item->name, snapshot));
+    *head = snapshot->head;
+    return 0;
+}
+
+static void read_item(void *arg)
+{
+    struct reading *reading = arg;
+    struct lookback_item *item = reading->item;
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    int r = item->is_named ? read_named_item(reading, head)
+                           : head_read(&reading->lookback->prefix, item->head, head);
+    if (r == 0) {
+        item->head = head->number;
+        item->published = head->published;
+        reading->has_state = head->run_count > 0;
+    }
+    /* A damaged head is there, and cannot be opened; of a damaged name not even the head is known.
+     */
+    bool is_damaged = (prefix_object_is_lost(r) && r != -ENOENT) || r == -EPROTONOSUPPORT;
+    reading->has_state = reading->has_state || (is_damaged && !item->is_named);
+    reading->error = is_damaged || r == -ENOENT ? 0 : r;
+}
+
+static int read_items(struct readings *readings)
+{
+    struct pool *pool = NULL;
+    for (size_t i = 0; i < readings->count; i++) {
+        if (readings->at[i].is_known)
+            continue;
+        if (!pool)
+            TRY(pool_new("cairn-heads", READ_THREADS, 64, NULL, NULL, &pool));
+        pool_submit(pool, read_item, &readings->at[i]);
+    }
+    pool_free(pool);
+    for (size_t i = 0; i < readings->count; i++)
+        TRY(readings->at[i].error);
+    return 0;
+}
+
+/* What was known of the head before. */
+static bool known_head_locked(struct lookback *lookback, struct lookback_item *item)
+{
+    check_held(&lookback->lock);
+    for (size_t i = 0; i < lookback->items.count; i++) {
+        const struct lookback_item *known = &lookback->items.at[i];
+        if (known->is_named || known->head != item->head || !known->published)
+            continue;
+        item->published = known->published;
+        return true;
+    }
+    return false;
+}
+
+static int list_heads(struct lookback *lookback, struct lookback_items *ret)
+{
+    _cleanup_vector_ struct numbers numbers = {0};
+    struct named_list names = {0};
+    int r = prefix_list_numbers(&lookback->prefix, "heads", 0, &numbers);
+    if (r == 0)
+        r = named_list(&lookback->prefix, &names);
+    for (size_t i = 0; i < numbers.count && r == 0; i++)
+        vector_add(ret, (struct lookback_item){.head = numbers.at[i]});
+    for (size_t i = 0; i < names.count && r == 0; i++) {
+        struct lookback_item item = {.is_named = true};
+        memcpy(item.name, names.at[i].name, sizeof names.at[i].name);
+        vector_add(ret, item);
+    }
+    vector_free(&names);
+    return r;
+}
+
+/* --- slots and names -------------------------------------------------------------------------- */
+
+static bool slot_is_taken_locked(const struct lookback *lookback, unsigned slot)
+{
+    check_held(&lookback->lock);
+    for (size_t i = 0; i < lookback->slots.count; i++)
+        if (lookback->slots.at[i].slot == slot)
+            return true;
+    return false;
+}
+
+/* The same in each session, as far as can be: the kernel knows inodes across a successor. */
+static unsigned slot_of_locked(struct lookback *lookback, uint64_t head)
+{
+    check_held(&lookback->lock);
+    for (size_t i = 0; i < lookback->slots.count; i++)
+        if (lookback->slots.at[i].head == head)
+            return lookback->slots.at[i].slot;
+    unsigned slot = (unsigned)(head % PAST_SLOT_MAX) + 1;
+    if (lookback->slots.count == PAST_SLOT_MAX)
+        return 0;
+    while (slot_is_taken_locked(lookback, slot))
+        slot = slot % PAST_SLOT_MAX + 1;
+    vector_add(&lookback->slots, (struct lookback_slot){head, slot});
+    return slot;
+}
+
+static void name_item(struct lookback_items *items, size_t i)
+{
+    struct lookback_item *item = &items->at[i];
+    char when[TEXT_TIME_LEN], later[TEXT_TIME_LEN];
+    if (!item->published) {
+        (void)snprintf(item->name, sizeof item->name, "%llu", (unsigned long long)item->head);
+        return;
+    }
+    text_time(item->published, when);
+    bool is_last = true;
+    for (size_t k = i + 1; k < items->count && is_last; k++) {
+        if (items->at[k].is_named || !items->at[k].published)
+            continue;
+        text_time(items->at[k].published, later);
+        is_last = strcmp(when, later) != 0;
+        break;
+    }
+    if (is_last)
+        (void)snprintf(item->name, sizeof item->name, "%s", when);
+    else
+        (void)snprintf(item->name, sizeof item->name, "%s.%llu", when,
+                       (unsigned long long)item->head);
+}
+
+static int compare_items(const void *a, const void *b)
+{
+    const struct lookback_item *x = a, *y = b;
+    if (x->head != y->head)
+        return x->head < y->head ? -1 : 1;
+    return x->is_named != y->is_named ? x->is_named - y->is_named : strcmp(x->name, y->name);
+}
+
+/* Those that have a state become what is known. */
+static void settle_list(struct lookback *lookback, const struct readings *readings)
+{
+    struct lookback_items items = {0};
+    for (size_t i = 0; i < readings->count; i++)
+        if (readings->at[i].has_state)
+            vector_add(&items, *readings->at[i].item);
+    vector_sort(&items, compare_items);
+    for (size_t i = 0; i < items.count; i++)
+        if (!items.at[i].is_named)
+            name_item(&items, i);
+    LOCK_SCOPE(&lookback->lock);
+    for (size_t i = 0; i < items.count; i++)
+        items.at[i].slot = slot_of_locked(lookback, items.at[i].head);
+    vector_free(&lookback->items);
+    lookback->items = items;
+    lookback->listed_at = clock_monotonic_ns();
+}
+
+static int ask_remote(struct lookback *lookback)
+{
+    struct lookback_items items = {0};
+    struct readings readings = {0};
+    int r = list_heads(lookback, &items);
+    mutex_lock(&lookback->lock);
+    for (size_t i = 0; i < items.count && r == 0; i++) {
+        struct reading reading = {.lookback = lookback, .item = &items.at[i]};
+        reading.is_known = reading.has_state =
+            !items.at[i].is_named && known_head_locked(lookback, &items.at[i]);
+        vector_add(&readings, reading);
+    }
+    mutex_unlock(&lookback->lock);
+    if (r == 0)
+        r = read_items(&readings);
+    if (r == 0)
+        settle_list(lookback, &readings);
+    vector_free(&readings);
+    vector_free(&items);
+    return r;
+}
+
+/* --- asked ------------------------------------------------------------------------------------ */
+
+/* True: this thread is to ask the remote. */
+static bool begin_listing(struct lookback *lookback)
+{
+    LOCK_SCOPE(&lookback->lock);
+    while (lookback->is_listing)
+        (void)mutex_wait(&lookback->lock, &lookback->changed, -1);
+    bool is_old =
+        !lookback->listed_at || clock_monotonic_ns() - lookback->listed_at > LISTED_FOR_NS;
+    lookback->is_listing = is_old && !lookback->stopping;
+    return lookback->is_listing;
+}
+
+static int refresh(struct lookback *lookback)
+{
+    if (!begin_listing(lookback))
+        return 0;
+    int r = ask_remote(lookback);
+    if (r < 0 && !*cause_text())
+        cause_note("the remote does not say which snapshots it has: %s", strerror(-r));
+    LOCK_SCOPE(&lookback->lock);
+    lookback->is_listing = false;
+    (void)pthread_cond_broadcast(&lookback->changed);
+    return r < 0 && lookback->listed_at ? 0 : r;
+}
+
+int lookback_list(struct lookback *lookback, struct lookback_items *ret)
+{
+    TRY(refresh(lookback));
+    LOCK_SCOPE(&lookback->lock);
+    vector_add_all(ret, lookback->items.at, lookback->items.count);
+    return 0;
+}
+
+/* A later head of the same second may have taken the short form of its name. */
+static bool has_name(const struct lookback_item *item, const char *name)
+{
+    char when[TEXT_TIME_LEN], whole[LOOKBACK_NAME_MAX], number[24];
+    if (strcmp(item->name, name) == 0)
+        return true;
+    (void)snprintf(number, sizeof number, "%llu", (unsigned long long)item->head);
+    text_time(item->published, when);
+    (void)snprintf(whole, sizeof whole, "%s.%s", when, number);
+    return !item->is_named && (strcmp(number, name) == 0 || strcmp(whole, name) == 0);
+}
+
+static bool find_known(struct lookback *lookback, const char *name, struct lookback_item *ret)
+{
+    LOCK_SCOPE(&lookback->lock);
+    for (size_t i = lookback->items.count; i-- > 0;) {
+        if (!has_name(&lookback->items.at[i], name))
+            continue;
+        *ret = lookback->items.at[i];
+        return true;
+    }
+    return false;
+}
+
+int lookback_find(struct lookback *lookback, const char *name, struct lookback_item *ret)
+{
+    TRY(refresh(lookback));
+    return find_known(lookback, name, ret) && ret->slot ? 0 : -ENOENT;
+}
+
+bool lookback_known(struct lookback *lookback, unsigned slot, struct lookback_item *ret)
+{
+    LOCK_SCOPE(&lookback->lock);
+    bool found = false;
+    for (size_t i = 0; i < lookback->items.count; i++) {
+        const struct lookback_item *item = &lookback->items.at[i];
+        if (item->slot != slot || (found && ret->is_named))
+            continue;
+        *ret = *item; /* one with a name stays for longer */
+        found = true;
+    }
+    return found;
+}

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MNT/.history: each snapshot of the remote as a read-only directory of the mount."""
+import errno
+import filecmp
+import os
+import shutil
+import stat
+import time
+
+import pytest
+
+import rig
+import successor
+from test_keep import SMALL, Kept, cut_of
+
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
+VIEWS_MAX = 4  # commit/past_views.h
+OTHER = 1234  # a user
+
+
+def top(mount, *below):
+    return os.path.join(mount.mnt, ".history", *below)
+
+
+def tree(path):
+    """What is below it, whole."""
+    found = [os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names]
+    return {os.path.relpath(name, path): rig.read_file(name) for name in found if not os.path.islink(name)}
+
+
+@pytest.fixture
+def writer(on_remote, remote, directory):
+    """A snapshot `before`, of a tree that is gone now."""
+    made = Kept(on_remote(remote, **SMALL), directory)
+    made.node.mount(keep="last:30", gc_grace="1h")
+    made.put("step1/model.pt", 1)
+    made.put("step1/deep/optimizer.pt", 2, 900_000)
+    rig.write_file(os.path.join(made.node.mnt, "small"), b"hello")
+    made.tree["small"] = b"hello"
+    os.symlink("step1", os.path.join(made.node.mnt, "latest"))
+    os.setxattr(os.path.join(made.node.mnt, "small"), "user.note", b"then")
+    made.node.verb("snapshot", "create", made.node.mnt, "before")
+    made.before = dict(made.tree)
+    shutil.rmtree(os.path.join(made.node.mnt, "step1"))
+    made.tree = {"small": b"hello"}
+    return made
+
+
+def test_a_snapshot_is_a_directory(writer):
+    """By its name, its time and its number; with links and attributes. A copy of it is what was there. So it is after a remount."""
+    node = writer.node
+    for _ in range(2):
+        assert ".history" not in os.listdir(node.mnt) and "before" in os.listdir(top(node))
+        assert tree(top(node, "before")) == writer.before
+        small = top(node, "before", "small")
+        assert os.readlink(top(node, "before", "latest")) == "step1"
+        assert os.getxattr(small, "user.note") == b"then" and os.listxattr(small) == ["user.note"]
+        copy = os.path.join(writer.directory, "copy")
+        shutil.copytree(top(node, "before"), copy, symlinks=True)
+        assert tree(copy) == writer.before and not filecmp.dircmp(copy, top(node, "before")).diff_files
+        shutil.rmtree(copy)
+        node.umount()
+        assert not os.path.exists(os.path.join(node.store, "history"))
+        node.mount()
+
+
+def test_every_state_under_its_time(writer):
+    """The names that `cairn history` prints; and of several in one second each."""
+    for seed in range(6):
+        writer.put(f"step{seed % 2}/model.pt", 10 + seed)
+        writer.publish()
+    names, heads = os.listdir(top(writer.node)), writer.look()
+    shown = {cut_of(heads[number]): tree(top(writer.node, str(number))) for number in heads if cut_of(heads[number]) in writer.states}
+    assert len(shown) == 6 and shown == {cut: writer.states[cut] for cut in shown}
+    assert len(names) == len(set(names)) and all(os.path.isdir(top(writer.node, name)) for name in names)
+    by_time = [tree(top(writer.node, name)) for name in sorted(names) if name != "before"]
+    assert [state for state in writer.states.values() if state not in by_time] == []
+    for wrong in ("1999-01-01T00:00:00Z", "none", "999999"):
+        with rig.fails(errno.ENOENT):
+            os.stat(top(writer.node, wrong))
+
+
+def test_nothing_there_can_be_changed(writer):
+    node, old = writer.node, top(writer.node, "before")
+    small, new = os.path.join(old, "small"), os.path.join(node.mnt, "new")
+    rig.write_file(new, b"new")
+    calls = {
+        "write": lambda: open(small, "r+b"), "truncate": lambda: os.truncate(small, 1), "unlink": lambda: os.unlink(small),
+        "chmod": lambda: os.chmod(small, 0o600), "chown": lambda: os.chown(small, 1, 1), "utime": lambda: os.utime(small),
+        "setxattr": lambda: os.setxattr(small, "user.a", b"b"), "create": lambda: open(os.path.join(old, "x"), "w"),
+        "mkdir": lambda: os.mkdir(os.path.join(old, "x")), "symlink": lambda: os.symlink("a", os.path.join(old, "x")),
+        "in": lambda: os.rename(new, os.path.join(old, "x")), "out": lambda: os.rename(small, os.path.join(node.mnt, "x")),
+        "link out": lambda: os.link(small, os.path.join(node.mnt, "x")), "link in": lambda: os.link(new, os.path.join(old, "x")),
+        "rmdir": lambda: os.rmdir(old), "rmdir top": lambda: os.rmdir(top(node)), "mkdir top": lambda: os.mkdir(top(node, "x")),
+        "rename top": lambda: os.rename(top(node), os.path.join(node.mnt, "x")),
+        "replace": lambda: os.rename(os.path.join(node.mnt, "new"), top(node, "before", "small"))}
+    for name, call in calls.items():
+        with pytest.raises(OSError) as caught:
+            call()
+        assert caught.value.errno == errno.EROFS, name
+    for call in (lambda: os.mkdir(top(node)), lambda: os.symlink("a", top(node)), lambda: os.link(new, top(node))):
+        with rig.fails(errno.EEXIST):
+            call()
+    os.mkdir(os.path.join(node.mnt, "directory"))
+    with rig.fails(errno.EROFS):
+        os.rename(os.path.join(node.mnt, "directory"), top(node))
+    assert tree(old) == writer.before
+
+
+def test_inodes_of_their_own(writer):
+    """Of a file that is there still, and of two snapshots; the same as long as it is mounted, and while it is open."""
+    writer.node.verb("snapshot", "create", writer.node.mnt, "after")
+    paths = [os.path.join(writer.node.mnt, "small"), top(writer.node, "before", "small"), top(writer.node, "after", "small")]
+    numbers = [os.stat(path).st_ino for path in paths]
+    assert len(set(numbers)) == 3
+    with rig.opened(paths[1], os.O_RDONLY) as fd:
+        for name in os.listdir(top(writer.node)):
+            os.listdir(top(writer.node, name))
+        assert os.fstat(fd).st_ino == numbers[1] == os.stat(paths[1]).st_ino and os.pread(fd, 9, 0) == b"hello"
+    listed = {entry.name: entry.inode() for entry in os.scandir(top(writer.node, "before"))}
+    assert listed["small"] == numbers[1]
+
+
+def test_of_a_mount_that_only_reads(writer):
+    """A follower has the same, and what it can reach."""
+    with writer.node.elsewhere(ro=True) as reader:
+        assert tree(top(reader, "before")) == writer.before
+        with rig.fails(errno.EROFS):
+            os.unlink(top(reader, "before", "small"))
+        writer.node.verb("snapshot", "create", writer.node.mnt, "later")
+        rig.poll(lambda: "later" in os.listdir(top(reader)), 20, "a name that is new")
+        assert tree(top(reader, "later")) == writer.tree
+
+
+def test_it_comes_from_the_remote(writer, on_remote, remote):
+    """A node that has nothing of it on NVMe; the chunks of deleted files are stored by others."""
+    for seed in range(3):
+        writer.put("latest.pt", seed)
+        writer.publish()
+    writer.node.verb("snapshot", "create", writer.node.mnt, "three")
+    three = dict(writer.tree)
+    writer.remove("latest.pt")
+    writer.publish()
+    writer.node.umount()
+    fresh = on_remote(remote, **SMALL)
+    fresh.mount(gc_grace="1h")
+    assert tree(top(fresh, "three")) == three and tree(top(fresh, "before")) == writer.before
+    assert tree(fresh.mnt) == writer.tree
+
+
+def seen_by_other(mount, *path):
+    """What another user sees there: its bytes, or the error. From the mount, as the way there is closed to that user."""
+
+    def look():
+        os.chdir(mount.mnt)
+        os.setgroups([])
+        os.setgid(OTHER)
+        os.setuid(OTHER)
+        name = os.path.join(*path)
+        try:
+            return sorted(os.listdir(name)) if os.path.isdir(name) else rig.read_file(name).decode()
+        except OSError as error:
+            return error.errno
+
+    return rig.in_child(look)
+
+
+def test_modes_of_then_and_of_now(on_remote, remote, directory):
+    """Whichever allows less. Of what is gone, those of then."""
+    rig.need_root()
+    node = on_remote(remote, **SMALL)
+    node.mount(keep="last:30", gc_grace="1h")
+    then = {"both": 0o644, "closed-now": 0o644, "closed-then": 0o600, "gone": 0o644, "gone-closed": 0o600, "given": 0o640}
+    for name, mode in then.items():
+        path = os.path.join(node.mnt, name)
+        rig.write_file(path, b"x")
+        os.chmod(path, mode)
+    for name in ("open", "closed"):
+        os.mkdir(os.path.join(node.mnt, name))
+        rig.write_file(os.path.join(node.mnt, name, "in"), b"y")
+    os.chmod(os.path.join(node.mnt, "both"), 0o4755)
+    node.verb("snapshot", "create", node.mnt, "then")
+    os.chmod(os.path.join(node.mnt, "closed-now"), 0o600)
+    os.chmod(os.path.join(node.mnt, "closed-then"), 0o644)
+    os.chmod(os.path.join(node.mnt, "closed"), 0o700)
+    os.chown(os.path.join(node.mnt, "given"), OTHER, OTHER)
+    for name in ("gone", "gone-closed"):
+        os.unlink(os.path.join(node.mnt, name))
+    seen = {name: seen_by_other(node, ".history", "then", name) for name in (*then, "open/in", "closed/in", "closed")}
+    assert seen == {"both": "x", "closed-now": errno.EACCES, "closed-then": errno.EACCES, "gone": "x", "gone-closed": errno.EACCES,
+                    "given": errno.EACCES, "open/in": "y", "closed/in": errno.EACCES, "closed": errno.EACCES}
+    assert stat.S_IMODE(os.stat(top(node, "then", "both")).st_mode) == 0o755
+    assert tree(top(node, "then"))["gone-closed"] == b"x"  # root
+    os.chmod(os.path.join(node.mnt, "open"), 0o700)
+    time.sleep(1.1)  # the kernel may keep a mode for a second
+    assert seen_by_other(node, ".history", "then", "open/in") == errno.EACCES
+
+
+def test_a_root_that_was_closed(on_remote, remote):
+    rig.need_root()
+    node = on_remote(remote, **SMALL)
+    node.mount(gc_grace="1h")
+    rig.write_file(os.path.join(node.mnt, "a"), b"x")
+    os.chmod(node.mnt, 0o700)
+    node.verb("snapshot", "create", node.mnt, "then")
+    os.chmod(node.mnt, 0o755)
+    assert seen_by_other(node, "a") == "x"
+    assert [seen_by_other(node, ".history", "then", name) for name in ("a", "")] == [errno.EACCES] * 2
+    assert tree(top(node, "then")) == {"a": b"x"}
+
+
+def test_a_file_of_that_name_wins(writer):
+    """One that was made where the name meant nothing."""
+    node = writer.node
+    node.umount()
+    node.mount(history="off")
+    with rig.fails(errno.ENOENT):
+        os.stat(top(node))
+    os.mkdir(top(node))
+    rig.write_file(top(node, "own"), b"mine")
+    node.umount()
+    node.mount()
+    assert os.listdir(top(node)) == ["own"] and ".history" in os.listdir(node.mnt)
+    os.unlink(top(node, "own"))
+    os.rmdir(top(node))
+    assert "before" in os.listdir(top(node)) and tree(top(node, "before")) == writer.before
+
+
+def test_only_some_are_open_at_once(writer):
+    """The least recently used one closes. Those with open files stay; when all are in use, another one cannot be opened."""
+    names = []
+    for number in range(VIEWS_MAX + 2):
+        writer.put("step", number, 1000)
+        names.append(f"name{number}")
+        writer.node.verb("snapshot", "create", writer.node.mnt, names[-1])
+    expected = {name: rig.read_file(top(writer.node, name, "step")) for name in names}
+    assert len(set(expected.values())) == len(names)
+    opened = os.path.join(writer.node.store, "history")
+    assert len(os.listdir(opened)) <= VIEWS_MAX
+    fds = [os.open(top(writer.node, name, "step"), os.O_RDONLY) for name in names[:VIEWS_MAX]]
+    with rig.fails(errno.ENFILE):
+        os.open(top(writer.node, names[VIEWS_MAX], "step"), os.O_RDONLY)
+    assert [os.pread(fd, 1000, 0) for fd in fds] == [expected[name] for name in names[:VIEWS_MAX]]
+    os.close(fds[0])
+    rig.poll(lambda: tree(top(writer.node, names[VIEWS_MAX]))["step"] == expected[names[VIEWS_MAX]], 10, "a place")
+    for fd in fds[1:]:
+        os.close(fd)
+
+
+def test_gc_leaves_what_is_read(writer):
+    """The name is deleted while a file is open: the bytes stay until it is closed, and another snapshot lives on."""
+    node = writer.node
+    node.umount()
+    node.mount(keep="none", gc_grace="0s")
+    with rig.opened(top(node, "before", "step1/deep/optimizer.pt"), os.O_RDONLY) as fd:
+        node.verb("snapshot", "delete", node.mnt, "before")
+        for _ in range(3):
+            writer.put("filler", _)
+            node.wait_remote()
+            node.verb("gc", node.mnt)
+        node.verb("evict", node.mnt)
+        assert os.pread(fd, 1 << 20, 0) == writer.before["step1/deep/optimizer.pt"]
+    with rig.fails(errno.ENOENT):
+        rig.poll(lambda: not os.stat(top(node, "before")), 10, "the name is gone")
+    assert tree(node.mnt) == writer.tree
+
+
+def test_a_damaged_one(writer):
+    """It cannot be opened; others can."""
+    writer.put("a", 3, 1000)
+    writer.publish()
+    writer.node.verb("snapshot", "create", writer.node.mnt, "bad")
+    writer.node.umount()
+    name = "snapshots/bad"
+    data = bytearray(writer.remote.get(name))
+    data[len(data) // 2] ^= 0x40
+    writer.remote.put(name, bytes(data))
+    writer.node.mount()
+    assert tree(top(writer.node, "before")) == writer.before
+    with pytest.raises(OSError):
+        os.listdir(top(writer.node, "bad"))
+
+
+def test_without_a_remote(cairn):
+    cairn.mount()
+    with rig.fails(errno.ENOENT):
+        os.stat(top(cairn))
+    os.mkdir(top(cairn))
+    assert os.listdir(cairn.mnt) == [".history"]
+
+
+def test_a_successor_goes_on(mount_factory, directory, remote):
+    """The daemon dies: files and directories that are open there, and paths, work as before."""
+    options = {"successor": "on", "crash_window": "1h", **SMALL}
+    made = Kept(mount_factory(os.path.join(directory, "kept"), kind=successor.KeptRemote, remote=remote, **options), directory)
+    node = made.node
+    try:
+        node.mount(keep="last:30")
+        made.put("model.pt", 1, 3_000_000)
+        model = made.tree["model.pt"]
+        node.verb("snapshot", "create", node.mnt, "before")
+        made.remove("model.pt")
+        with rig.opened(top(node, "before", "model.pt"), os.O_RDONLY) as fd, rig.opened(top(node), os.O_RDONLY) as directory_fd:
+            number = os.fstat(fd).st_ino
+            assert os.pread(fd, 1000, 0) == model[:1000]
+            node.kill_daemon(wait=True)
+            assert os.pread(fd, 1_000_000, 2_000_000) == model[2_000_000:]
+            assert os.fstat(fd).st_ino == number == os.stat("before/model.pt", dir_fd=directory_fd).st_ino
+        assert rig.read_file(top(node, "before", "model.pt")) == model and tree(node.mnt) == {}
+    finally:
+        node.close()
