@@ -93,6 +93,20 @@ struct view *past_views_take_idle(struct past_views *views, int64_t before, unsi
     return view;
 }
 
+struct view *past_views_take_any(struct past_views *views, unsigned *ret_slot)
+{
+    LOCK_SCOPE(&views->lock);
+    for (unsigned i = 0; i < PAST_VIEWS_MAX; i++) {
+        struct past_view place = views->at[i];
+        if (!place.slot)
+            continue;
+        views->at[i] = (struct past_view){0};
+        *ret_slot = place.slot;
+        return place.view;
+    }
+    return NULL;
+}
+
 unsigned past_views_count(struct past_views *views)
 {
     unsigned count = 0;

@@ -46,6 +46,8 @@ void past_views_add(struct past_views *views, unsigned slot, struct view *view);
  * the caller to close. NULL: there is none. */
 CAIRN_MUST_CHECK struct view *past_views_take_idle(struct past_views *views, int64_t before,
                                                    unsigned *ret_slot);
+/* Takes out any, also one that was entered and will not be left: no thread uses them any more. */
+CAIRN_MUST_CHECK struct view *past_views_take_any(struct past_views *views, unsigned *ret_slot);
 unsigned past_views_count(struct past_views *views);
 
 /* A chunk's place in the remote, by any of the open views. -ENOENT. Reads views. */

@@ -91,8 +91,11 @@ void lookback_free(struct lookback *lookback)
 {
     if (!lookback)
         return;
-    while (close_idle(lookback, INT64_MAX))
-        ;
+    unsigned slot;
+    struct view *view;
+    /* Files that are open at the end of the mount are not closed any more. */
+    while ((view = past_views_take_any(lookback->store->past, &slot)))
+        close_state(lookback, slot, view);
     remove_path(lookback, 0);
     prefix_done(&lookback->prefix);
     vector_free(&lookback->items);

@@ -266,6 +266,18 @@ def test_gc_leaves_what_is_read(writer):
     assert tree(node.mnt) == writer.tree
 
 
+def test_files_that_are_open_at_the_end(writer):
+    """The mount ends, with all data on NVMe; what was open says that it is gone."""
+    fd = os.open(top(writer.node, "before", "step1/model.pt"), os.O_RDONLY)
+    writer.node.proc.terminate()
+    assert writer.node.reap() == 0
+    with pytest.raises(OSError):
+        os.pread(fd, 1 << 20, 0)
+    os.close(fd)
+    writer.node.mount()
+    assert tree(top(writer.node, "before")) == writer.before
+
+
 def test_a_damaged_one(writer):
     """It cannot be opened; others can."""
     writer.put("a", 3, 1000)
