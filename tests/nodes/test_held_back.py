@@ -121,18 +121,16 @@ class Play:
         deaths.check_stores(nodes, self.union.shared)
 
 
-@pytest.fixture
-def play(request, on_remote, remote, directory, rng):
+def plays(request, on_remote, remote, directory, rng):
+    """make(...): a play on so many nodes, which are mounted."""
     def make(lease=LEASE_S, count=3, **options):
-        def mount(way, number):
-            return on_remote(way, kind=losses.KeptNode, **{"nodes": True, "lease": f"{lease}s", "gc_grace": "1h", "remote_timeout": "2s",
-                                                           "successor": "on", "writeback_delay": "50ms", **options})
-
+        all_options = {"nodes": True, "lease": f"{lease}s", "gc_grace": "1h", "remote_timeout": "2s", "successor": "on",
+                       "writeback_delay": "50ms", **options}
         rig.need_root()
         nodes = []
         request.addfinalizer(lambda: [node.close() for node in nodes])
         for number in range(count):
-            nodes.append(losses.Node(number, remote, directory, mount, rng))
+            nodes.append(losses.Node(number, remote, directory, lambda way, _: on_remote(way, kind=losses.KeptNode, **all_options), rng))
             nodes[-1].mount.mount()
         made = Play(nodes, deaths.Union(remote, on_remote(remote)), rng)
         made.job.lease = lease
@@ -140,6 +138,11 @@ def play(request, on_remote, remote, directory, rng):
         return made
 
     return make
+
+
+@pytest.fixture
+def play(request, on_remote, remote, directory, rng):
+    return plays(request, on_remote, remote, directory, rng)
 
 
 def lose(play, node, epoch, how):

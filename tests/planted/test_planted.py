@@ -13,7 +13,7 @@ import planted
 GC, DISK, DEVICE = "remote/test_gc.py", "crash/test_disk.py", "client/test_device_schedules.py"
 LANE, DENSE = "lane/test_lane_files.py", "remote/test_dense.py"
 KEEP = "remote/test_keep.py"
-HELD = "nodes/test_held_back.py"
+HELD, LATE = "nodes/test_held_back.py", "nodes/test_late_requests.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
     "skip_epoch_check": (GC, "test_a_fenced_writer_deletes_nothing and dir"),
@@ -47,6 +47,8 @@ FOUND_BY = {
     "dead_left_out": (HELD, "test_what_the_others_told_is_given_up and dir-gone"),
     "lost_stay_goes_on": (HELD, "test_what_the_others_told_is_given_up and dir-power"),
     "no_lease": (HELD, "test_a_node_that_did_not_look_for_a_lease_acknowledges_nothing and dir"),
+    "old_feeds_count": (LATE, "test_feeds_that_land_after_the_end"),
+    "own_feed_is_anothers": (LATE, "test_puts"),
     "opens_at_once": (HELD, "test_no_node_opens_before_all_know and dir"),
 }
 
