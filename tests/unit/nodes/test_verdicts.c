@@ -193,7 +193,7 @@ CheckedTest(verdicts, a_node_that_came_back_and_told_nothing, check_heads)
 CheckedTest(verdicts, most_are_silent, check_heads)
 {
     struct local local = {.path = w.path, .sb = w.sb};
-    struct prefix prefix;
+    struct prefix prefix = {0};
     const struct prefix_user user = {0};
     next_round(60);
     turn();
