@@ -238,6 +238,10 @@ def test_only_some_are_open_at_once(writer):
     assert len(set(expected.values())) == len(names)
     opened = os.path.join(writer.node.store, "history")
     assert len(os.listdir(opened)) <= VIEWS_MAX
+    slots = [str(os.stat(top(writer.node, name, "step")).st_ino >> 48) for name in names[:VIEWS_MAX]]
+    for number in (*range(VIEWS_MAX), 0, VIEWS_MAX):
+        os.listxattr(top(writer.node, names[number], "step"))  # which the kernel does not remember
+    assert slots[0] in os.listdir(opened) and slots[1] not in os.listdir(opened)
     fds = [os.open(top(writer.node, name, "step"), os.O_RDONLY) for name in names[:VIEWS_MAX]]
     with rig.fails(errno.ENFILE):
         os.open(top(writer.node, names[VIEWS_MAX], "step"), os.O_RDONLY)
@@ -264,6 +268,43 @@ def test_gc_leaves_what_is_read(writer):
     with rig.fails(errno.ENOENT):
         rig.poll(lambda: not os.stat(top(node, "before")), 10, "the name is gone")
     assert tree(node.mnt) == writer.tree
+
+
+def test_a_copy_takes_what_nvme_has_by_reference(writer):
+    """copy_file_range() of a file that is gone: no program reads or writes its bytes, and NVMe gets none. What NVMe lacks is read and
+    written instead."""
+    node, data = writer.node, rig.noise(7, 8 << 20)
+    for name in ("model", "twin"):  # of the same chunks, so that they stay on NVMe
+        rig.write_file(os.path.join(node.mnt, name), data)
+    node.verb("snapshot", "create", node.mnt, "whole")
+    os.unlink(os.path.join(node.mnt, "model"))
+
+    def copy(new):
+        source_path, target_path = top(node, "whole", "model"), os.path.join(node.mnt, new)
+        with rig.opened(source_path, os.O_RDONLY) as source, rig.opened(target_path, rig.WRITE_NEW) as target:
+            while os.copy_file_range(source, target, 1 << 30):
+                pass
+
+    def written():
+        node.wait()
+        status = node.status()
+        return status["mount"]["written_bytes_total"], status["nvme"]["written_bytes_total"]
+
+    before = written()
+    copy("back")
+    after = written()
+    assert after[0] == before[0] and after[1] - before[1] < 1 << 20
+    assert rig.read_file(os.path.join(node.mnt, "back")) == data
+    for name in ("back", "twin"):
+        os.unlink(os.path.join(node.mnt, name))
+    node.wait_remote()
+    node.umount()
+    node.drop_stage()
+    shutil.rmtree(node.store)
+    os.mkdir(node.store)
+    node.mount(takeover=True)
+    copy("again")
+    assert rig.read_file(os.path.join(node.mnt, "again")) == data
 
 
 def test_files_that_are_open_at_the_end(writer):
@@ -320,5 +361,6 @@ def test_a_successor_goes_on(mount_factory, directory, remote):
             assert os.pread(fd, 1_000_000, 2_000_000) == model[2_000_000:]
             assert os.fstat(fd).st_ino == number == os.stat("before/model.pt", dir_fd=directory_fd).st_ino
         assert rig.read_file(top(node, "before", "model.pt")) == model and tree(node.mnt) == {}
+        assert "bug:" not in node.log()
     finally:
         node.close()
