@@ -36,12 +36,9 @@ static int add_row(const struct run_row *row, void *arg)
 static int adopt_rows(struct union_names *names, struct view *view, const struct head *head)
 {
     struct adopting adopting = {.busy = names->busy};
-    struct view_state state = {.applied_seq = head->cut,
-                               .max_ino = head->max_ino,
-                               .files = head->files,
-                               .logical_bytes = head->logical_bytes};
-    const struct view_head of_view = {
-        .number = head->number, .max_id = head->max_id, .has_nodes = true};
+    struct view_state state;
+    struct view_head of_view;
+    view_state_of_head(head, &state, &of_view);
     int r = view_adopt_begin(view, &adopting.adoption);
     if (r == 0)
         r = runs_merge(names->prefix->local, head->runs, head->run_count, true, add_row, &adopting);

@@ -57,13 +57,9 @@ static int change_view(struct store *store, struct follow_step *step, const stru
 {
     const struct head *head = step->head;
     struct view_follow *follow = NULL;
-    struct view_state state = {.applied_seq = head->cut,
-                               .max_ino = head->max_ino,
-                               .files = head->files,
-                               .logical_bytes = head->logical_bytes};
-    const struct view_head of_view = {
-        .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
-    memcpy(state.chain, head->chain, sizeof state.chain);
+    struct view_state state;
+    struct view_head of_view;
+    view_state_of_head(head, &state, &of_view);
     step->changed.count = 0;
     int r = view_follow_begin(store->local.view, run_lists_are_new(lists), note_change,
                               &step->changed, &follow);

@@ -13,13 +13,9 @@ static int add_row(const struct run_row *row, void *arg)
 int recover_rows(struct local *local, const struct head *head)
 {
     struct view_adoption *adoption = NULL;
-    struct view_state state = {.applied_seq = head->cut,
-                               .max_ino = head->max_ino,
-                               .files = head->files,
-                               .logical_bytes = head->logical_bytes};
-    const struct view_head of_view = {
-        .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
-    memcpy(state.chain, head->chain, sizeof state.chain);
+    struct view_state state;
+    struct view_head of_view;
+    view_state_of_head(head, &state, &of_view);
     int r = view_adopt_begin(local->view, &adoption);
     if (r == 0)
         r = runs_read(local, head, add_row, adoption);

@@ -105,6 +105,18 @@ static int put_adopted_remote(struct view_adoption *a)
                     remote_state_row_encode(&a->remote, value));
 }
 
+void view_state_of_head(const struct head *head, struct view_state *ret_state,
+                        struct view_head *ret_head)
+{
+    *ret_state = (struct view_state){.applied_seq = head->cut,
+                                     .max_ino = head->max_ino,
+                                     .files = head->files,
+                                     .logical_bytes = head->logical_bytes};
+    memcpy(ret_state->chain, head->chain, sizeof ret_state->chain);
+    *ret_head = (struct view_head){
+        .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
+}
+
 /* Without a state, and not empty, the database cannot be opened: so it is while it is filled.
  *
  * Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile

@@ -14,6 +14,7 @@
  * another change: the caller serializes them. Errors as in view.h. */
 #pragma once
 
+#include "format/head.h"
 #include "format/run.h"
 #include "view/view.h"
 
@@ -213,6 +214,10 @@ struct view_head {
      * directories say nothing of it. */
     bool has_nodes;
 };
+
+/* The counters of a state are 0: adoption and following find them. */
+void view_state_of_head(const struct head *head, struct view_state *ret_state,
+                        struct view_head *ret_head);
 
 struct view_adoption;
 

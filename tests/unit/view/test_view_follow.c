@@ -83,7 +83,7 @@ static struct rows merge(const struct rows *older, const struct rows *newer, boo
 
 /* --- a writer that publishes ------------------------------------------------------------------ */
 
-struct head {
+struct shown_head {
     struct rows delta; /* since the head before; of the first everything */
     struct rows whole;
     struct view_state state;
@@ -94,7 +94,7 @@ static uint64_t inos[FILES], versions[FILES], sizes[FILES];
 static uint64_t next_ino, next_remote_pack, next_local_pack;
 static uint32_t next_chunk;
 static struct seeded seeded;
-static struct head heads[HEADS];
+static struct shown_head heads[HEADS];
 static size_t head_count;
 
 static uint64_t rnd(uint64_t below)
@@ -209,12 +209,12 @@ static int mark_gone(const struct view_remote_pack *pack, void *arg)
 static void publish(void)
 {
     struct view_cut *cut = NULL;
-    struct head *head = &heads[head_count];
+    struct shown_head *head = &heads[head_count];
     uint64_t missing;
     assert_i64(view_track(f.view), 0);
     assert_i64(view_cut_open(f.view, &cut), 0);
     upload(cut);
-    *head = (struct head){.state = view_cut_state(cut)};
+    *head = (struct shown_head){.state = view_cut_state(cut)};
     assert_i64(view_cut_rows(cut, (int64_t)head_count + 5, add_row, &head->delta, &missing), 0);
     assert_i64(view_published(f.view, cut, ++head_count), 0);
     view_cut_close(cut);
