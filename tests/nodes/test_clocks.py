@@ -38,10 +38,8 @@ class Clock:
 
 
 @pytest.fixture
-def node(on_remote, library, directory):
+def node(on_remote, library, shared, directory):
     """A node, not yet mounted, whose daemons have a clock of their own. Unless said otherwise, nobody sets that."""
-    shared = remotes.DirRemote(os.path.join(directory, "remotes"))
-
     def make(settings=(), **options):
         mount = on_remote(shared, **{"nodes": True, "writeback_delay": "50ms", "lease": "20s", **options})
         mount.clock = Clock(mount, library, os.path.join(directory, f"offset-{id(mount)}"), **{"CLOCK_KERNEL": "none", **dict(settings)})

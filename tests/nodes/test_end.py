@@ -5,7 +5,7 @@ import json
 import os
 
 from test_list import look, own, shown, states
-from test_lost_nodes import BACK_S, Trainer, at, node, save, shared  # noqa: F401 (fixtures)
+from test_lost_nodes import BACK_S, Trainer, at, node, save  # noqa: F401 (fixture)
 
 import rig
 

@@ -15,10 +15,8 @@ import rig
 
 
 @pytest.fixture
-def node(on_remote, directory):
+def node(on_remote, shared):
     """node() makes one more store for the same prefix, not yet mounted."""
-    shared = remotes.DirRemote(os.path.join(directory, "remotes"))
-
     def make(**options):
         return on_remote(shared, **{"nodes": True, "writeback_delay": "50ms", **options})
 

@@ -9,15 +9,9 @@ import time
 
 import pytest
 
-import remote as remotes
 import rig
 
 LEASE_S = 6
-
-
-@pytest.fixture
-def shared(directory):
-    return remotes.DirRemote(os.path.join(directory, "remotes"))
 
 
 @pytest.fixture

@@ -38,11 +38,6 @@ class KeptNode(remotes.RemoteMount, successor.Kept):
     pass
 
 
-@pytest.fixture
-def shared(directory):
-    return remotes.DirRemote(os.path.join(directory, "remotes"))
-
-
 def nodes_of(on_remote, shared):
     def make(**options):
         all_options = {"nodes": True, "writeback_delay": "50ms", "lease": f"{LEASE_S}s", "successor": "on", **options}

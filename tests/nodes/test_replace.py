@@ -16,11 +16,6 @@ LEASE_S = 6
 OVER_S = 60
 
 
-@pytest.fixture
-def shared(directory):
-    return remotes.DirRemote(os.path.join(directory, "remotes"))
-
-
 def nodes_of(on_remote, shared):
     def make(**options):
         kind = successor.KeptRemote if options.get("successor") else remotes.RemoteMount

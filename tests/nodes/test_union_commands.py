@@ -8,23 +8,12 @@ import subprocess
 
 import pytest
 
-import remote as remotes
 import rig
 import successor
 from test_union_mounts import TAKEN_S, at, await_tree, tree
 
 CONTENT = b"content," * 40000
 NAMES = [f"f{i}" for i in range(4)]
-
-
-@pytest.fixture
-def shared(directory):
-    return remotes.DirRemote(os.path.join(directory, "remotes"))
-
-
-@pytest.fixture
-def node(on_remote, shared):
-    return lambda **options: on_remote(shared, **{"nodes": True, "writeback_delay": "50ms", **options}).mount()
 
 
 def fill(a, b):

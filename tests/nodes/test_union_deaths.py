@@ -5,18 +5,9 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
-import remote as remotes
 import rig
 
 TAKEN_S = 30
-
-
-@pytest.fixture
-def node(on_remote, directory):
-    shared = remotes.DirRemote(os.path.join(directory, "remotes"))
-    return lambda **options: on_remote(shared, nodes=True, **options).mount()
 
 
 def test_what_was_taken_and_then_changed_outlives_the_daemon(node):
@@ -73,7 +64,7 @@ for i in itertools.count():
 
 def test_a_daemon_dies_while_it_takes_names_of_a_directory_in_use(node):
     """To tell the kernel of a name means to wait for the directory's lock, which a call has that the daemon does not answer any more."""
-    a, b = node(), node()
+    a, b = node(writeback_delay="5s"), node(writeback_delay="5s")
     os.mkdir(os.path.join(a.mnt, "d"))
     rig.poll(lambda: os.path.isdir(os.path.join(b.mnt, "d")), 30, "the directory")
     users = [subprocess.Popen([sys.executable, "-c", MAKER, os.path.join(b.mnt, "d", name)]) for name in "xyz"]

@@ -7,25 +7,12 @@ import shutil
 import stat
 import time
 
-import pytest
-
 import cost
-import remote as remotes
 import rig
 
 TAKEN_S = 30  # for what one node did to show on another: 3 s where the machine is quiet
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
-
-
-@pytest.fixture
-def shared(directory):
-    return remotes.DirRemote(os.path.join(directory, "remotes"))
-
-
-@pytest.fixture
-def node(on_remote, shared):
-    return lambda **options: on_remote(shared, **{"nodes": True, "writeback_delay": "50ms", **options}).mount()
 
 
 def at(mount, *names):

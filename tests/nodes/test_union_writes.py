@@ -9,7 +9,6 @@ import sys
 import pytest
 
 import processes
-import remote as remotes
 import rig
 import successor
 from test_union_mounts import TAKEN_S, at, await_tree, tree
@@ -17,16 +16,6 @@ from test_union_mounts import TAKEN_S, at, await_tree, tree
 SOON_S = 20  # for what waits for nothing: it hangs, or takes a moment
 OPENS = 32
 OLD = b"old." * 75000
-
-
-@pytest.fixture
-def shared(directory):
-    return remotes.DirRemote(os.path.join(directory, "remotes"))
-
-
-@pytest.fixture
-def node(on_remote, shared):
-    return lambda **options: on_remote(shared, **{"nodes": True, "writeback_delay": "50ms", **options}).mount()
 
 
 @pytest.fixture

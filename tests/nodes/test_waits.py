@@ -9,15 +9,9 @@ import time
 
 import pytest
 
-import remote as remotes
 import rig
 
 STANDS_S = 8  # so long nothing may end: a wait explains itself after 5
-
-
-@pytest.fixture
-def shared(directory):
-    return remotes.DirRemote(os.path.join(directory, "remotes"))
 
 
 @pytest.fixture
