@@ -7,7 +7,7 @@ import pickle
 
 import torch
 
-from . import _api, _gate, _imports, _load, _log, _process, _records
+from . import _api, _gate, _imports, _load, _log, _process, _records, _settle
 from . import _library as lib
 
 _installed = None  # "eager" or "lazy"
@@ -63,10 +63,13 @@ def is_weights_only(given):
 def install(lazy: bool | None = None) -> None:
     """torch.load reads by several threads (cairnfs.load). torch.save returns when the file is there (eager). lazy, or CAIRN_LAZY=1: it
     returns at once, and later acts of the program on files wait for it (see docs/lazy-saves.md). The same for other ways to save:
-    safetensors, Lightning and the Trainer of transformers, now or when they are imported. OSError: libcairn cannot be loaded; nothing is
+    safetensors, Lightning and the Trainer of transformers, now or when they are imported. Where nodes went back because another one was
+    lost (-o nodes), it first waits until this node takes changes. OSError: libcairn cannot be loaded, or that takes too long; nothing is
     changed then."""
     global _installed
     lib.library()
+    if _installed is None:
+        _settle.settle()
     if lazy is None:
         lazy = os.environ.get("CAIRN_LAZY", "") not in ("", "0")
     _installed = "lazy" if lazy else "eager"

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/service_internal.h"
+#include "nodes/node.h"
 #include "store/lookback.h"
 
 #define FOLLOW_TIMEOUT_NS 1000000000
@@ -234,6 +235,14 @@ static int open_fs(struct service *service, struct service_error *error)
     return service_take_start(service, error);
 }
 
+/* CLOCK_BOOTTIME; 0: there was no daemon before. Of a machine that slept since, too late. */
+static int64_t last_death(const struct service *service)
+{
+    return adopted_of(service)
+               ? clock_boottime_ns() - clock_monotonic_ns() + service->plan.holder_link->died_at
+               : 0;
+}
+
 static int open_front(struct service *service, struct service_error *error)
 {
     const struct mount_options *o = service->options;
@@ -254,7 +263,8 @@ static int open_front(struct service *service, struct service_error *error)
         .absence_timeout = (double)min_ns(o->entry_timeout_ns, appears_within(o)) / 1e9,
         .no_resend = o->no_resend,
         .rejoined = service->rejoined_path,
-        .opens = atomic_load(&service->back.opens),
+        .times = {atomic_load(&service->back.opens), o->remote.lease_ns + NODE_OPENS_MARGIN_NS,
+                  last_death(service)},
         .adopted = adopted_of(service)};
     _cleanup_free_ char *text = NULL;
     int r = front_start(&options, service->fs, service->store, &service->front, &text);

@@ -91,7 +91,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     mutex_init(&front->self_test.lock, LOCK_LEAF);
     lost_pages_init(front);
     failures_init(&front->failures);
-    older_init(&front->older, options->opens, options->rejoined);
+    older_init(&front->older, &options->times, options->rejoined);
     cond_init(&front->wake.changed);
     event_init(&front->progress);
     turns_init(&front->turns);

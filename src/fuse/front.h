@@ -29,6 +29,13 @@ struct front_adopted {
     bool no_resend; /* act as if the kernel could not resend requests */
 };
 
+/* CLOCK_BOOTTIME, ns. */
+struct front_times {
+    int64_t opens;     /* see front_refuse_older() */
+    int64_t closed_ns; /* so long before that it went back */
+    int64_t died_at;   /* the daemon before; 0: there was none */
+};
+
 struct front_options {
     const char *mountpoint;
     const char *fsname; /* the source that the mount table shows */
@@ -40,7 +47,7 @@ struct front_options {
     double entry_timeout, attr_timeout; /* s: how long the kernel caches answers */
     double absence_timeout;             /* s: the same of names that are not there */
     bool no_resend;                     /* act as if the kernel could not resend requests */
-    int64_t opens;                      /* see front_refuse_older() */
+    struct front_times times;           /* of a node that went back */
     /* path of the file that keeps which process groups rejoined; NULL: no successor knows them */
     const char *rejoined;
     /* NULL: mount; else adopt the existing mount. Read by front_start() only */

@@ -163,12 +163,9 @@ static int keep_groups(struct older *older)
     return r;
 }
 
-int older_rejoin(struct older *older, pid_t pid)
+static int add_group(struct older *older, const struct process_group *group)
 {
-    struct rejoined one = {.at = clock_boottime_ns()};
-    TRY(process_group_of_thread(pid, &one.group));
-    if (one.group.started == 0)
-        return -ESRCH;
+    const struct rejoined one = {*group, clock_boottime_ns()};
     mutex_lock(&older->lock);
     add_group_locked(older, &one);
     older->version++;
@@ -176,12 +173,21 @@ int older_rejoin(struct older *older, pid_t pid)
     return older->path ? keep_groups(older) : 0;
 }
 
+int older_rejoin(struct older *older, pid_t pid)
+{
+    struct process_group group;
+    TRY(process_group_of_thread(pid, &group));
+    return group.started ? add_group(older, &group) : -ESRCH;
+}
+
 /* --- who is older ----------------------------------------------------------------------------- */
 
-void older_init(struct older *older, int64_t opens, const char *path)
+void older_init(struct older *older, const struct front_times *times, const char *path)
 {
     *older = (struct older){.path = path};
-    atomic_store(&older->opens, opens);
+    older->closed_ns = times->closed_ns;
+    older->died_at = times->died_at;
+    atomic_store(&older->opens, times->opens);
     mutex_init(&older->lock, LOCK_LEAF);
     cond_init(&older->kept);
     if (path)
@@ -230,6 +236,27 @@ enum older_word older_look(struct older *older, pid_t tid)
         return OLDER_IS;
     note_seen(older, tid, opens);
     return OLDER_NOT;
+}
+
+/* From when on nothing was acknowledged, until it opens. If it went back after the daemon before
+ * had died, none acknowledged anything in between. */
+static int64_t closed_at(const struct older *older, int64_t opens)
+{
+    int64_t went_back = opens - older->closed_ns;
+    return older->died_at && older->died_at < went_back ? older->died_at : went_back;
+}
+
+int older_settle(struct older *older, pid_t tid, enum older_word *ret, int64_t *ret_wait_ns)
+{
+    int64_t opens = atomic_load(&older->opens), now = clock_boottime_ns();
+    struct process_group group;
+    *ret = older_look(older, tid);
+    if (*ret != OLDER_IS || process_group_of_thread(tid, &group) < 0 || opens == INT64_MAX ||
+        process_start_ns(group.started) < closed_at(older, opens))
+        return 0;
+    *ret_wait_ns = opens - now;
+    *ret = now < opens ? OLDER_WAITS : OLDER_NOT;
+    return now < opens ? 0 : add_group(older, &group);
 }
 
 /* --- what a request asks for ------------------------------------------------------------------ */

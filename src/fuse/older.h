@@ -8,6 +8,11 @@
  * may also rejoin: it has looked at the files after the node opened. The groups that did are in a
  * file, since a successor has to know them.
  *
+ * A node acknowledges nothing from when it went back until it opens, and before that nothing from
+ * when its last daemon died. So a group that began in that time has nothing of before that it could
+ * rely on by itself, and may *settle*: it waits until the node is open, then rejoins. Only that
+ * group itself can know that no other process has told it anything meanwhile, so it has to ask.
+ *
  * Any thread. A look reads /proc, and is kept for a second where it finds no reason to refuse. */
 #pragma once
 
@@ -16,6 +21,7 @@
 
 #include "base/lock.h"
 #include "base/process.h"
+#include "fuse/front.h"
 #include "fuse/wire.h"
 
 #define OLDER_SEEN 256u
@@ -27,7 +33,9 @@ struct rejoined {
 };
 
 struct older {
-    _Atomic int64_t opens;   /* CLOCK_BOOTTIME, ns; 0: nobody is older */
+    _Atomic int64_t opens; /* CLOCK_BOOTTIME, ns; 0: nobody is older */
+    int64_t closed_ns;     /* as in struct front_times */
+    int64_t died_at;
     const char *path;        /* of the file; NULL: there is none */
     struct cairn_mutex lock; /* a leaf; guards: */
     pthread_cond_t kept;     /* `written` has changed */
@@ -42,7 +50,7 @@ struct older {
 };
 
 /* `path` is lent. */
-void older_init(struct older *older, int64_t opens, const char *path);
+void older_init(struct older *older, const struct front_times *times, const char *path);
 void older_done(struct older *older);
 void older_set(struct older *older, int64_t opens);
 /* The process group of this process counts as begun now, also for a successor. -ESRCH: no such
@@ -53,8 +61,13 @@ enum older_word {
     OLDER_NOT,
     OLDER_IS,
     OLDER_UNKNOWN, /* when it began is not to be seen */
+    OLDER_WAITS,   /* settles: it has to wait until the node opens */
 };
 enum older_word older_look(struct older *older, pid_t tid);
+/* The thread's group settles: OLDER_NOT: it may change what it likes now; it has rejoined, if it
+ * had to. OLDER_WAITS, *ret_wait_ns: ask again then. Writes the file. */
+CAIRN_MUST_CHECK int older_settle(struct older *older, pid_t tid, enum older_word *ret,
+                                  int64_t *ret_wait_ns);
 
 /* What a request of the kernel means to do. */
 struct request_asks {

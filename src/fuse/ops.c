@@ -431,6 +431,25 @@ static void reply_xattr(fuse_req_t req, ssize_t len, const char *buf, size_t siz
         (void)fuse_reply_buf(req, buf, (size_t)len);
 }
 
+/* A program that begins asks whether it may change files here: "1 open", "1 wait_ms=N", then it
+ * asks again, or "1 old": what came before it may be set aside, so it may not. Reading the
+ * attribute is all that it needs the right to do. */
+static ssize_t settle_caller(struct front *front, pid_t tid, char *buf, size_t size)
+{
+    char text[64];
+    enum older_word word;
+    int64_t wait_ns;
+    TRY(older_settle(&front->older, tid, &word, &wait_ns));
+    int len = word == OLDER_WAITS
+                  ? snprintf(text, sizeof text, "1 wait_ms=%lld", (long long)(wait_ns / MS_NS) + 1)
+                  : snprintf(text, sizeof text, "1 %s", word == OLDER_NOT ? "open" : "old");
+    if (size && (size_t)len > size)
+        return -ERANGE;
+    if (size)
+        memcpy(buf, text, (size_t)len);
+    return len;
+}
+
 static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     if (fs_is_past(ino)) {
@@ -438,6 +457,11 @@ static void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t
         return;
     }
     _cleanup_free_ char *buf = size ? xmalloc(size) : NULL;
+    if (strcmp(name, "user.cairn.settle") == 0) {
+        ssize_t len = settle_caller(front_of(req), fuse_req_ctx(req)->pid, buf, size);
+        reply_xattr(req, len, buf, size);
+        return;
+    }
     reply_xattr(req, fs_getxattr(front_of(req)->fs, ino, name, buf, size), buf, size);
 }
 

@@ -8,9 +8,6 @@
 #include "nodes/node_internal.h"
 #include "nodes/stays.h"
 
-/* Beside the lease: whole seconds of the medium's clock, and a clock that runs slower. */
-#define MARGIN_NS (2 * SECOND_NS)
-
 /* The row of the node's newest stay that told anything: a later one may have ended before. */
 static bool find_row(const struct node *node, const struct head *head, struct head_writer *ret)
 {
@@ -30,7 +27,7 @@ static bool has_nothing_else(const struct node *node, const struct head_writer *
 /* For processes that begin later than the store opens. */
 static int64_t opens_after(const struct node *node, int64_t end)
 {
-    return end ? end + node->options.lease_ns + MARGIN_NS : 0;
+    return end ? end + node->options.lease_ns + NODE_OPENS_MARGIN_NS : 0;
 }
 
 int node_meet_union(struct node *node, char **ret_text)

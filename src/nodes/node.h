@@ -15,6 +15,9 @@
 #define NODE_CLOCK_ERROR_NS (50ll * 1000000) /* at least: what is not modelled */
 #define NODE_CLOCK_ERROR_MAX_NS (NODE_ROUND_NS / 8)
 #define NODE_FEED_EVERY_NS (10ll * 1000000000) /* also where nothing happened */
+/* A node opens a lease and this after it went back: whole seconds of the medium's clock, and a
+ * clock that runs slower. */
+#define NODE_OPENS_MARGIN_NS (2ll * 1000000000)
 
 #define NODE_OP_BYTES                                                                              \
     400u /* of an operation that the union does not have: to be told, and touched */

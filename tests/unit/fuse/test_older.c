@@ -15,6 +15,8 @@
 #include "fuse/older.h"
 #include "fuse/ops.h"
 
+#define CLOSED_NS (500 * MS_NS)
+
 static struct older older;
 static char directory[] = "/tmp/cairn-older-XXXXXX";
 static char *path;
@@ -24,7 +26,7 @@ static void begin(void)
     log_set_level(LOG_LEVEL_ERROR);
     cr_assert_not_null(mkdtemp(directory));
     path = xasprintf("%s/rejoined", directory);
-    older_init(&older, 0, path);
+    older_init(&older, &(struct front_times){.closed_ns = CLOSED_NS}, path);
 }
 
 static void end(void)
@@ -37,10 +39,15 @@ static void end(void)
 TestSuite(older, .init = begin, .fini = end, .timeout = 120);
 
 /* A new daemon. */
-static void start_again(int64_t opens)
+static void start_after(int64_t opens, int64_t died_at)
 {
     older_done(&older);
-    older_init(&older, opens, path);
+    older_init(&older, &(struct front_times){opens, CLOSED_NS, died_at}, path);
+}
+
+static void start_again(int64_t opens)
+{
+    start_after(opens, 0);
 }
 
 /* A process that leads a group. */
@@ -133,6 +140,63 @@ Test(older, a_group_that_rejoined_is_not_also_for_a_successor)
     end_process(old);
     end_process(other);
     expect_i64(older_rejoin(&older, old), -ESRCH);
+}
+
+static enum older_word settle(pid_t pid, int64_t *ret_wait_ns)
+{
+    enum older_word word;
+    assert_i64(older_settle(&older, pid, &word, ret_wait_ns), 0);
+    return word;
+}
+
+Test(older, a_group_that_began_when_the_node_had_gone_back_waits_and_rejoins)
+{
+    int64_t wait_ns;
+    pid_t old = start_group();
+    int64_t opens = open_now() + CLOSED_NS;
+    pid_t fresh = start_group(), member = start_member(old);
+    older_set(&older, opens);
+    expect_u64(settle(fresh, &wait_ns), OLDER_WAITS);
+    cr_expect(wait_ns > 0 && wait_ns < CLOSED_NS);
+    expect_u64(older_look(&older, fresh), OLDER_IS, "it has not rejoined yet");
+    expect_u64(settle(old, &wait_ns), OLDER_IS);
+    while (clock_boottime_ns() < opens)
+        (void)usleep(10000);
+    expect_u64(older_look(&older, fresh), OLDER_IS, "it has not asked again");
+    expect_u64(settle(old, &wait_ns), OLDER_IS);
+    expect_u64(settle(member, &wait_ns), OLDER_IS, "its group is what counts");
+    expect_u64(settle(fresh, &wait_ns), OLDER_NOT);
+    expect_u64(older_look(&older, fresh), OLDER_NOT);
+    start_again(opens);
+    expect_u64(older_look(&older, fresh), OLDER_NOT);
+    older_set(&older, INT64_MAX);
+    expect_u64(settle(fresh, &wait_ns), OLDER_IS, "the node is about to go back again");
+    expect_u64(settle(0, &wait_ns), OLDER_UNKNOWN);
+    older_set(&older, 0);
+    expect_u64(settle(old, &wait_ns), OLDER_NOT);
+    end_process(member);
+    end_process(old);
+    end_process(fresh);
+}
+
+/* Also while the daemon went back, which may take a while: none acknowledged anything. */
+Test(older, a_group_that_began_when_the_daemon_before_had_died_rejoins)
+{
+    int64_t wait_ns;
+    pid_t old = start_group();
+    int64_t died_at = open_now();
+    pid_t fresh = start_group();
+    int64_t opens = open_now();
+    start_after(opens + CLOSED_NS, died_at);
+    expect_u64(settle(old, &wait_ns), OLDER_IS);
+    expect_u64(settle(fresh, &wait_ns), OLDER_WAITS);
+    start_after(opens + CLOSED_NS, 0);
+    expect_u64(settle(fresh, &wait_ns), OLDER_IS);
+    start_after(opens + CLOSED_NS, open_now());
+    expect_u64(settle(fresh, &wait_ns), OLDER_IS,
+               "the daemon before had gone back long before it died");
+    end_process(old);
+    end_process(fresh);
 }
 
 static void *rejoin_own(void *arg)

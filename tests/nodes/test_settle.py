@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that its launcher starts anew when a node was lost: install() waits until the nodes take changes, and the job goes on."""
+import errno
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import rig
+from processes import free_port
+from test_list import look
+from test_lost_nodes import KeptNode, aside, at, save, see
+
+LEASE_S = 40
+STEPS = 12
+PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "python"))
+
+# Each rank saves on the mount of its node; rank 0 puts a marker behind all of them. It goes on from the newest one that its mount shows.
+JOB = """
+import os, sys, time
+import cairnfs
+import torch
+import torch.distributed as dist
+cairnfs.install()
+dist.init_process_group("gloo")
+directory, steps, pace = sys.argv[1 + dist.get_rank()], int(sys.argv[3]), float(sys.argv[4])
+done = [int(name[6:]) for name in os.listdir(directory) if name.startswith("marker")]
+newest = torch.tensor(max(done, default=0))
+dist.all_reduce(newest, dist.ReduceOp.MIN)
+print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "goes on from", newest.item(), flush=True)
+for step in range(newest.item() + 1, steps + 1):
+    torch.save(torch.full((1000,), float(step)), f"{directory}/step{step}-rank{dist.get_rank()}")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        torch.save(step, f"{directory}/marker{step}")
+    time.sleep(pace)
+    dist.barrier()
+dist.destroy_process_group()
+"""
+
+# One that began before, and calls install() after.
+OLD = """
+import sys
+input()
+import cairnfs
+cairnfs.install()
+try:
+    open(sys.argv[1], "w").close()
+except OSError as error:
+    print(error.errno)
+"""
+
+
+@pytest.fixture
+def environment(request, sanitized):
+    library = os.path.abspath(os.path.join(request.config.getoption("--build"), "src", "client", "libcairn.so.0"))
+    if sanitized or not os.path.exists(library):
+        pytest.skip("skipped: a sanitizer's library cannot be loaded into Python" if sanitized else f"skipped: {library} is not built")
+    return {**os.environ, "PYTHONPATH": PACKAGE, "CAIRN_LIBRARY": library, "OMP_NUM_THREADS": "1"}
+
+
+def agent(environment, port, *words):
+    """One of two agents of torchrun; each has one worker, which it starts in a session of its own."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "2",
+               "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "job", *map(str, words)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.timeout(600)
+def test_a_job_of_torchrun_goes_on_by_itself(on_remote, remote, environment, directory):
+    options = {"nodes": True, "writeback_delay": "50ms", "lease": f"{LEASE_S}s", "successor": "on"}
+    mounts = a, b, c = [on_remote(remote, kind=KeptNode, **options).mount() for _ in range(3)]
+    script = rig.write_file(os.path.join(directory, "job.py"), JOB.encode())
+    for mount in mounts:
+        save(mount, "of-" + os.path.basename(mount.root), b"first")
+    for mount in mounts:
+        for other in mounts:
+            see(mount, "of-" + os.path.basename(other.root))
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    old = subprocess.Popen([sys.executable, "-c", OLD, at(a, "from-before")], env=environment, text=True, start_new_session=True, **pipes)
+    port = free_port()
+    agents = [agent(environment, port, script, a.mnt, b.mnt, STEPS, 2) for _ in range(2)]
+    try:
+        rig.poll(lambda: os.path.exists(at(a, "marker2")), 60, "the job to save")
+        (stay,) = (one for one in look(a)["nodes"] if c.store in one["holder"])
+        c.kill9()
+        a.verb("nodes", "end", a.mnt, str(stay["epoch"]))
+        said = [one.communicate(timeout=400)[0] for one in agents]
+    finally:
+        for one in agents:
+            one.terminate()  # an agent that is killed leaves its worker
+    assert [one.returncode for one in agents] == [0, 0], said
+    attempts = [re.findall(r"attempt (\d+) goes on from (\d+)", text) for text in said]
+    assert attempts[0] == attempts[1] and len(attempts[0]) > 1, said
+    for mount in (a, b):
+        assert aside(mount) == ["1"]
+        # its worker began before the node opened, and settled
+        assert "\ngroup " in rig.read_text(os.path.join(mount.store, "rejoined")), said
+        for name in [f"step{STEPS}-rank0", f"step{STEPS}-rank1", f"marker{STEPS}"]:
+            see(mount, name)
+    told, warned = old.communicate("\n", timeout=60)
+    assert told.strip() == str(errno.EIO) and f"{a.mnt} takes no changes of this program" in warned, (told, warned)
