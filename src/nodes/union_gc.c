@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "prefix/heads.h"
 #include "prefix/runs.h"
+#include "view/view.h"
 
 #define MARGIN_NS_MAX (60ll * SECOND_NS)
 #define INTERVAL_NS_MAX (600ll * SECOND_NS)
@@ -14,10 +15,12 @@
 #define WATCHED_MAX 1000000u
 
 /* In the order in which they go: what names others before these, a copy before the run. */
-enum kind { HEAD, COPY, RUN, FEED, KINDS };
-static const char *const directories[KINDS] = {"heads", "copies", "runs", "feeds"};
-static const char *const reasons[KINDS] = {"a later head is there", "no head names it",
-                                           "no head names it", "its operations are merged"};
+enum kind { HEAD, COPY, RUN, FEED, WRITER, ENDED, KINDS };
+static const char *const directories[KINDS] = {"heads", "copies",  "runs",
+                                               "feeds", "writers", "ended"};
+static const char *const reasons[KINDS] = {"a later head is there",   "no head names it",
+                                           "no head names it",        "its operations are merged",
+                                           "nothing has its numbers", "what it ended is forgotten"};
 
 struct unneeded {
     uint64_t kind, number, epoch; /* epoch: of a feed */
@@ -85,6 +88,36 @@ static bool feed_is_unneeded(const struct gc_pass *pass, uint64_t round, uint64_
     return row ? round < row->feed_round : was_replaced(pass, epoch);
 }
 
+/* Its node has a later stay, which all epochs of this entry come before: a node gives out none that
+ * is below its stay. The first entry says that there is the node, and the last one which numbers
+ * are not given out yet. */
+static bool writer_is_unneeded(const struct gc_pass *pass, uint64_t number)
+{
+    const struct head *head = &pass->gc->prefix->head;
+    const struct stays *stays = pass->stays;
+    const struct entry_seen *entry = vector_search(&stays->entries, &number, compare_u64);
+    if (!entry || entry->epoch == 0 || entry->node == number ||
+        stays->entries.at[stays->entries.count - 1].number == number)
+        return false;
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        if (head->writers[i].node == entry->node &&
+            head->writers[i].epoch > max_u64(number, entry->epoch))
+            return true;
+    return false;
+}
+
+/* An entry of that stay would stand for one that lives. */
+static bool ended_is_unneeded(const struct gc_pass *pass, uint64_t epoch)
+{
+    const struct stays *stays = pass->stays;
+    for (size_t i = 0; i < stays->entries.count; i++) {
+        const struct entry_seen *entry = &stays->entries.at[i];
+        if (entry->epoch == 0 || entry->epoch == epoch || entry->number == epoch)
+            return false;
+    }
+    return !row_of(&pass->gc->prefix->head, epoch);
+}
+
 /* False: it is needed, or nothing that the union knows. */
 static bool is_unneeded(const struct gc_pass *pass, const char *name, struct unneeded *ret)
 {
@@ -94,6 +127,10 @@ static bool is_unneeded(const struct gc_pass *pass, const char *name, struct unn
                feed_is_unneeded(pass, ret->number, ret->epoch);
     if (!object_number(name, directories[pass->kind], &ret->number))
         return false;
+    if (pass->kind == WRITER)
+        return writer_is_unneeded(pass, ret->number);
+    if (pass->kind == ENDED)
+        return ended_is_unneeded(pass, ret->number);
     return pass->kind == HEAD ? ret->number < head->number : !head_names_run(head, ret->number);
 }
 
@@ -177,11 +214,55 @@ static int remove_batch(struct prefix *prefix, const struct unneeded *items, siz
     return 0;
 }
 
-static bool is_due(const struct gc_pass *pass, const struct unneeded *item)
+static bool is_old(const struct gc_pass *pass, const struct unneeded *item)
 {
     int64_t grace = pass->gc->grace_ns;
     int64_t margin = item->kind == HEAD ? 0 : (int64_t)min_u64(MARGIN_NS_MAX, (uint64_t)grace);
     return pass->now - item->since > grace + margin;
+}
+
+struct pack_range {
+    uint64_t from, to;
+    bool is_sorted, has_one;
+};
+
+static int note_pack(const struct tier_object *object, void *arg)
+{
+    struct pack_range *range = arg;
+    uint64_t id;
+    bool is_pack = object_number(object->name, "packs", &id);
+    range->has_one = range->has_one || (is_pack && id >= range->from && id < range->to);
+    return range->has_one || (range->is_sorted && is_pack && id >= range->to);
+}
+
+/* Whose an inode is, its entry says, and which packs a store has that takes the node's place. The
+ * union has each inode that its owner has. */
+static int writer_has_something(struct prefix *prefix, uint64_t number, bool *ret)
+{
+    struct tier *tier = prefix->tier;
+    struct pack_range range = {number << 24, (number + NODE_BLOCK) << 24, tier->ops->is_sorted,
+                               false};
+    char after[OBJECT_NAME_LEN];
+    TRY(view_has_inode(prefix->local->view, range.from, range.to, ret));
+    if (*ret)
+        return 0;
+    object_name("packs", range.from - 1, after);
+    int r = tier->ops->list(tier, "packs", after, note_pack, &range);
+    *ret = range.has_one;
+    return r;
+}
+
+/* 1: it goes. */
+static int is_due(const struct gc_pass *pass, const struct unneeded *item)
+{
+    struct prefix *prefix = pass->gc->prefix;
+    bool is_needed = true;
+    if (!is_old(pass, item))
+        return 0;
+    if (item->kind != WRITER)
+        return 1;
+    int r = prefix->local->view ? writer_has_something(prefix, item->number, &is_needed) : 0;
+    return r < 0 ? r : !is_needed;
 }
 
 /* Those that go are forgotten by the next pass, which does not find them. */
@@ -197,7 +278,9 @@ static int remove_due(struct gc_pass *pass)
             r = remove_batch(gc->prefix, batch.at, batch.count);
             batch.count = 0;
         }
-        if (is_due(pass, item))
+        int due = r == 0 ? is_due(pass, item) : 0;
+        r = due < 0 ? due : r;
+        if (due > 0)
             vector_add(&batch, *item);
     }
     if (r == 0 && batch.count > 0)

@@ -2,7 +2,11 @@
 /* What nobody needs of a union: heads but the newest, runs that it does not name, and feeds that
  * its rows are past. Only the merger deletes, and only what it saw unneeded for longer than the
  * grace by itself: so no clock but its own is believed, and readers that lag have what they read.
- * Runs, copies and feeds live a little longer than the heads that name them. One thread. */
+ * Runs, copies and feeds live a little longer than the heads that name them.
+ *
+ * Entries of writers/ go, too, of a node that has a later stay, once no inode of the union and no
+ * pack has a number of theirs; and then verdicts on stays of which there is no entry. One thread.
+ */
 #pragma once
 
 #include "nodes/stays.h"

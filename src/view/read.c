@@ -96,6 +96,15 @@ int view_next_file(struct view *view, uint64_t from, struct view_inode *ret_inod
     return r < 0 ? r : -ENOENT;
 }
 
+int view_has_inode(struct view *view, uint64_t from, uint64_t to, bool *ret)
+{
+    _cleanup_scan_ struct scan scan;
+    scan_view(&scan, view, key_type(NEW_KEY, KEY_INODE), key_u64(NEW_KEY, KEY_INODE, from));
+    int r = scan_row(&scan);
+    *ret = r > 0 && scan.row.inode.pub.ino < to;
+    return r < 0 ? r : 0;
+}
+
 int view_chunks(struct view *view, int (*fn)(const struct view_local_chunk *chunk, void *arg),
                 void *arg)
 {

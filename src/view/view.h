@@ -95,6 +95,8 @@ CAIRN_MUST_CHECK int view_inode(struct view *view, uint64_t ino, struct view_ino
 /* The regular file with a name whose inode number is the least that is not below `from`. -ENOENT.
  */
 CAIRN_MUST_CHECK int view_next_file(struct view *view, uint64_t from, struct view_inode *ret_inode);
+/* Is there an inode, of any type, whose number is not below `from`, and below `to`? */
+CAIRN_MUST_CHECK int view_has_inode(struct view *view, uint64_t from, uint64_t to, bool *ret);
 
 struct view_entry {
     uint64_t ino;

@@ -51,10 +51,7 @@ static void begin_with(int64_t lease_ns, int64_t grace_ns)
 static void next_round(void)
 {
     world_work(&w, &seeded, 60);
-    world_tick(&w);
-    for (unsigned i = 0; i < WORLD_NODES; i++)
-        if (w.nodes[i].is_there && !w.nodes[i].has_left)
-            world_tell(&w, i, w.round);
+    world_tell_round(&w);
 }
 
 static void pass(struct merger *m)
@@ -476,96 +473,6 @@ CheckedTest(merger_faults, a_feed_of_a_row_that_is_another, check_heads)
     world_read_head(&w, 3, head);
     assert_u64(head->packs, 1);
     world_check_but_totals(&w);
-}
-
-/* --- gc --------------------------------------------------------------------------------------- */
-
-static void expect_named_objects(void)
-{
-    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    world_read_head(&w, world_newest_head(&w), head);
-    for (uint32_t i = 0; i < head->run_count; i++)
-        for (unsigned place = 0; place < RUN_PLACES; place++) {
-            char object[OBJECT_NAME_LEN];
-            object_name(run_directories[place], head->runs[i].id, object);
-            cr_assert(world_has(&w, object));
-        }
-    for (uint32_t i = 0; i < head->writer_count; i++) {
-        char object[FEED_NAME_LEN];
-        feed_name(head->writers[i].feed_round, head->writers[i].epoch, object);
-        cr_assert(world_has(&w, object), "%s", object);
-    }
-    assert_u64(world_count(&w, "runs"), head->run_count);
-    assert_u64(world_count(&w, "copies"), head->run_count);
-    assert_u64(world_count(&w, "feeds"), head->writer_count);
-    assert_u64(world_count(&w, "heads"), 1);
-}
-
-/* A clock of the medium that is wrong by a day changes nothing. What no head ever named goes, too.
- */
-CheckedTest(merger_faults, gc, check_heads)
-{
-    const int64_t grace = 600ll * 1000000;
-    for (unsigned i = 0; i < 12; i++)
-        pass(merger);
-    world_work(&w, &seeded, 20);
-    world_leave(&w, 1);
-    pass(merger);
-    world_join(&w, 1);
-    pass(merger);
-    shell("cp %1$s/runs/$(ls %1$s/runs | head -1) %1$s/runs/0000000000123456", w.path);
-    shell("cp %1$s/feeds/$(ls %1$s/feeds | head -1) %1$s/feeds/%2$016llx-%3$016llx", w.path,
-          (unsigned long long)FIRST_ROUND, 12345ull);
-    world_check(&w);
-    uint64_t heads = world_newest_head(&w);
-    odd.ahead = 86400ll * 1000000000;
-    begin_with(LEASE_NS, GRACE_NS);
-    world_turn(&w, merger);
-    assert_u64(world_count(&w, "heads"), heads);
-    odd.ahead = 0;
-    begin_with(LEASE_NS, grace);
-    world_turn(&w, merger);
-    for (unsigned i = 0; i < 10; i++) {
-        time_pass(grace / 4);
-        world_turn(&w, merger);
-    }
-    cr_assert(world_has(&w, "feeds/00000000000003e8-0000000000003039"));
-    shell("rm %s/feeds/00000000000003e8-*", w.path);
-    expect_named_objects();
-    pass(merger);
-    other = world_merger(&w, 2, LEASE_NS, grace);
-    shell("rm %s/lease/holder", w.path);
-    pass(other);
-}
-
-static void go_on_with(void *arg)
-{
-    pass(arg);
-}
-
-/* A merger that was paused while another went on knows what it saw, not what is. */
-CheckedTest(merger_faults, gc_of_a_merger_that_was_replaced, check_heads)
-{
-    const int64_t grace = 400ll * 1000000;
-    begin_with(LEASE_NS, grace);
-    for (unsigned i = 0; i < 4; i++)
-        pass(merger);
-    time_pass(grace / 4);
-    world_turn(&w, merger);
-    other = world_merger(&w, 2, LEASE_NS, GRACE_NS);
-    shell("rm %s/lease/holder", w.path);
-    world_turn(&w, other);
-    world_check(&w);
-    time_pass(3 * grace);
-    odd.before_sync = go_on_with; /* between its look and its deleting */
-    odd.arg = other;
-    size_t heads = world_count(&w, "heads"), feeds = world_count(&w, "feeds");
-    world_turn(&w, merger);
-    assert_u64(world_count(&w, "heads"), heads + 1);
-    assert_u64(world_count(&w, "feeds"), feeds + 2);
-    time_pass(grace / 4);
-    world_turn(&w, merger); /* it goes on from there */
-    assert_u64(status_of(merger).round, w.round);
 }
 
 /* It leaves the prefix to others, and takes it again where there are none. */

@@ -366,6 +366,14 @@ void world_tell(struct world *w, unsigned i, uint64_t round)
     put_feed(w, n, lo, round, to);
 }
 
+void world_tell_round(struct world *w)
+{
+    world_tick(w);
+    for (unsigned i = 0; i < WORLD_NODES; i++)
+        if (w->nodes[i].is_there && !w->nodes[i].has_left)
+            world_tell(w, i, w->round);
+}
+
 void world_leave(struct world *w, unsigned i)
 {
     struct world_node *n = &w->nodes[i];

@@ -77,6 +77,8 @@ void world_work(struct world *w, struct seeded *seeded, unsigned steps);
 void world_tick(struct world *w);
 /* Node i tells what it did up to a round, which passed. */
 void world_tell(struct world *w, unsigned i, uint64_t round);
+/* The next round comes, and all nodes tell what they did up to it. */
+void world_tell_round(struct world *w);
 /* Node i tells the rest, and that it leaves. */
 void world_leave(struct world *w, unsigned i);
 
