@@ -378,6 +378,7 @@ static void read_at_level(enum cpu_level at, int results[CHUNKS_MAX])
 {
     level = at;
     forget_looks();
+    store.past = past_views_new();
     store.dense = dense_new(
         &store, &(struct dense_remote){.read = read_pack, .note_bad_pack = note_bad_pack}, false);
     for (size_t i = 0; i < count; i++) {
@@ -386,6 +387,7 @@ static void read_at_level(enum cpu_level at, int results[CHUNKS_MAX])
         free(raw);
     }
     dense_free(store.dense);
+    past_views_free(store.past);
 }
 
 /* The encoding alone, beside bases of lengths that the index did not tell. */
