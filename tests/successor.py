@@ -54,6 +54,8 @@ class Kept(rig.Mount):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(daemon, signal.SIGKILL)
         super().kill9()
+        if daemon:  # nobody waits for it: the store is free when it is gone
+            rig.poll(lambda: not os.path.exists(f"/proc/{daemon}/exe"), 30, "the end of the daemon")
 
 
 class KeptRemote(Kept, remotes.RemoteMount):

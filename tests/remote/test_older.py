@@ -93,6 +93,7 @@ def test_what_only_the_newer_one_has_is_not_given_up(node, remote, dies):
     node.mount()
     check(node, [*BEFORE, *AFTER])
     node.remount()
+    node.wait_remote()  # else little can be evicted
     assert node.cairn("evict", node.mnt).returncode == 0
     end(node, dies)
     take_back(remote, node.old)
