@@ -293,7 +293,8 @@ static void print_advice(const struct advise *a, const struct advice *advice, bo
     if (advice->best > 0)
         print_cost(a, advice, "best", advice->best);
     if (has_remote && advice->remote > 0)
-        (void)printf("where the whole node is lost, what the remote lacks is lost, too: %s more\n",
+        (void)printf("where the whole node is lost, saves that are not in the remote yet are lost, "
+                     "too: %s more\n",
                      human_seconds(advice->remote).text);
 }
 

@@ -24,12 +24,12 @@ def save(path, seconds, files=("model.pt", "optimizer.pt")):
     if not files:
         with open(path, "wb") as file:
             file.write(bytes(SIZE // 2))
-            time.sleep(seconds)
+            time.sleep(seconds)  # for so long the save lasts
             file.write(os.urandom(SIZE - SIZE // 2))
         return
     os.makedirs(path)
     for i, name in enumerate(files):
-        time.sleep(seconds if i == 1 else 0)
+        time.sleep(seconds if i == 1 else 0)  # for so long the save lasts
         rig.write_file(os.path.join(path, name), os.urandom(SIZE // len(files)))
 
 
@@ -42,7 +42,7 @@ def test_what_is_best_follows_from_what_was_measured(cairn, mnt, files):
     for step in (8, 9, 10):
         save(os.path.join(mnt, "run", f"step{step}"), 0.3, files)
         ends.append(time.time())
-        time.sleep(0.5)
+        time.sleep(0.5)  # the steps between two saves: their interval is measured
     cairn.verb("wait", mnt)
     status = cairn.status()
     told = advise(cairn, mnt, "--mtbf", "12h")
@@ -101,5 +101,5 @@ def test_a_tier_is_busy_while_it_lacks_something(cairn, mnt):
     took = time.monotonic() - begun
     busy = cairn.status()["nvme"]["busy_s"] - before
     assert 0 < busy <= took
-    time.sleep(0.5)
+    time.sleep(0.5)  # idle: time that must not count
     assert cairn.status()["nvme"]["busy_s"] - before == pytest.approx(busy, abs=0.4)

@@ -245,7 +245,7 @@ class Losses:
         node.cut()
         end, steps = time.monotonic() + self.lease, self.job.steps()
         while time.monotonic() < end and self.job.steps() == steps:
-            time.sleep(0.02)
+            time.sleep(0.02)  # until the others save, or for a lease: without a save it is lost all the same
         time.sleep(self.rng.uniform(2, 3))  # until the others told of a round behind that
         self.rng.choice([self.power, self.never, self.kill, self.end])(node)
         node.way.join()
