@@ -58,7 +58,10 @@ def environment(request, sanitized):
     library = os.path.abspath(os.path.join(request.config.getoption("--build"), "src", "client", "libcairn.so.0"))
     if sanitized or not os.path.exists(library):
         pytest.skip("skipped: a sanitizer's library cannot be loaded into Python" if sanitized else f"skipped: {library} is not built")
-    return {**os.environ, "PYTHONPATH": PACKAGE, "CAIRN_LIBRARY": library, "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": PACKAGE, "CAIRN_LIBRARY": library, "OMP_NUM_THREADS": "1",
+            # The agents' one store, which torchrun would share with the workers of each attempt, has the addresses of workers that died:
+            # gloo connects to those, and a job of two agents hangs. A store of its own for each attempt has none.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 def agent(environment, port, *words):
@@ -93,7 +96,8 @@ def test_a_job_of_torchrun_goes_on_by_itself(on_remote, remote, environment, dir
             one.terminate()  # an agent that is killed leaves its worker
     assert [one.returncode for one in agents] == [0, 0], said
     attempts = [re.findall(r"attempt (\d+) goes on from (\d+)", text) for text in said]
-    assert attempts[0] == attempts[1] and len(attempts[0]) > 1, said
+    # An agent that begins anew because the other one did does not count that: the numbers of attempts differ.
+    assert attempts[0][-1][1] == attempts[1][-1][1] and min(map(len, attempts)) > 1, said
     for mount in (a, b):
         assert aside(mount) == ["1"]
         # its worker began before the node opened, and settled
