@@ -91,6 +91,23 @@ static int check_nothing_is_missing(struct remote *remote, const struct head *kn
     return -ESTALE;
 }
 
+/* What came after the older head is in the journal, unless that was trimmed: a published head makes
+ * batches superfluous that this one needs. */
+static int check_goes_on(struct remote *remote, const struct head *known, char **ret_text)
+{
+    const struct store *store = remote->store;
+    struct prefix *prefix = &remote->prefix;
+    enum verdict verdict = verdict_of(prefix, store->commit.journal, known, &prefix->head);
+    if (verdict == VERDICT_GO_ON || verdict == VERDICT_KEEP)
+        return 0;
+    *ret_text = xasprintf("%s shows head %" PRIu64 ", but this store published head %" PRIu64
+                          " there: an older copy took its place, and the journal of %s does not "
+                          "go back to that. Nothing was changed. Mount it with the newer copy, or "
+                          "with an empty prefix, where all that it has is stored again",
+                          prefix->name, prefix->head.number, known->number, store->local.path);
+    return -ESTALE;
+}
+
 int older_judge(struct remote *remote, const struct head *known, char **ret_text)
 {
     struct prefix *prefix = &remote->prefix;
@@ -105,8 +122,10 @@ int older_judge(struct remote *remote, const struct head *known, char **ret_text
         return 0;
     }
     bool has_all = prefix_has_runs(prefix, known);
-    if (!has_all)
+    if (!has_all) {
         TRY(check_nothing_is_missing(remote, known, ret_text));
+        TRY(check_goes_on(remote, known, ret_text));
+    }
     log_warn("%s shows head %" PRIu64 ", but this store published head %" PRIu64
              " there: %s; the store goes on from its own state, which is published again",
              prefix->name, prefix->head.number, known->number,

@@ -61,20 +61,40 @@ def fresh_sees(node, names):
         check(fresh, names)
 
 
+@pytest.mark.parametrize("takeover", [False, True], ids=["", "takeover"])
 @pytest.mark.parametrize("dies", [False, True], ids=["ended", "died"])
-def test_all_is_published_again(node, remote, dies):
+def test_all_is_published_again(node, remote, dies, takeover):
     """NVMe has all of it. Numbers go on above those that were given out."""
     newest = max(remote.heads())
     end(node, dies)
     take_back(remote, node.old)
     older = max(remote.heads())
-    node.mount()
+    node.mount(takeover=takeover)
     assert re.search(rf"shows head {older}, but this store published head {max(newest, older)}\d* there: an older copy", node.log()), node.log()
     check(node, [*BEFORE, *AFTER])
     node.write("more", content("more"), "remote")
     assert min(number for number in remote.heads() if number > older) > newest
     node.umount("remote")
     fresh_sees(node, [*BEFORE, *AFTER, "more"])
+
+
+@pytest.mark.parametrize("takeover", [False, True], ids=["", "takeover"])
+def test_a_journal_that_was_trimmed(node, remote, takeover):
+    """It does not go back to the older head: refused, and all is stored again in an empty prefix."""
+    node.remount()  # begins a segment of the journal, so that the one before can go
+    node.wait_remote()
+    node.verb("gc", node.mnt)
+    node.umount("remote")
+    take_back(remote, node.old)
+    left = {name: remote.get(name) for name in remote.objects()}
+    said = node.refused(takeover=takeover)
+    assert "does not go back to that" in said and "an empty prefix" in said and "goes on from" not in said, said
+    assert {name: remote.get(name) for name in remote.objects()} == left
+    node.use(remotes.DirRemote(remote.path + "-new"))
+    node.mount()
+    check(node, [*BEFORE, *AFTER])
+    node.umount("remote")
+    fresh_sees(node, [*BEFORE, *AFTER])
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["ended", "died"])
