@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the examples of the docs on real mounts, and puts what they print into the pages. Needs root, /dev/fuse, torch and getfattr.
 
-    docs/examples/remake.py --build build        # all of them: two minutes
+    docs/examples/remake.py --build build                        # all of them: two minutes
+    docs/examples/remake.py --build build --check deleted_run    # one scene, and the pages stay as they are
 
 A page has `<!-- example: NAME -->` above a block of ```console; the block below it becomes what the example NAME printed. It runs in a
 mount namespace of its own, in which /nvme is a directory of the disk and /nfs a tmpfs.
@@ -19,7 +20,7 @@ import threading
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 TOPS = ["/nvme", "/nfs", "/mnt/ckpt", "/mnt/other"]
-BLOCK = r"(<!-- example: {} -->\n```console\n).*?(^```)"
+BLOCK = r"(<!-- example: {} -->\n```console\n)(.*?)(^```)"
 SAVE = """
 import os, sys, torch
 os.makedirs(sys.argv[1], exist_ok=True)
@@ -30,6 +31,24 @@ print("ready", flush=True)
 sys.stdin.readline()
 torch.save(state, sys.argv[1] + "/model.pt")
 """
+# Six versions of one file, a second apart and each in the remote; from the fourth on a weight is NaN.
+NAN = """
+import subprocess, sys, time, torch
+torch.manual_seed(1)
+state = {"model.weight": torch.randn(1 << 20), "model.bias": torch.zeros(1024), "step": 0}
+for step in range(1, 7):
+    state["step"] = 100 * step
+    state["model.weight"] += 1e-3
+    if step > 3:
+        state["model.weight"][step] = float("nan")
+    torch.save(state, sys.argv[1])
+    if step == 3:
+        torch.save(state, sys.argv[2])
+    subprocess.run(["cairn", "wait", sys.argv[1], "--level", "remote"], check=True)
+    time.sleep(1.1)
+"""
+TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ(?:\.\d+)?")
+CODE = re.compile(r"^\(exit code \d+\)$", re.M)
 
 
 class Examples:
@@ -54,6 +73,18 @@ class Examples:
             if done.returncode:
                 lines.append(f"(exit code {done.returncode})")
         self.shown[name] = self.shown.get(name, "") + "\n".join(lines) + "\n"
+        return "\n".join(lines)
+
+    def type(self, name):
+        """Shows the commands of an example as they stand in its page, as an operator types them: a time that the page has from the output
+        of a command before is the one that this command printed now. They must end as the page says."""
+        now = {}
+        for told in re.split(r"^(?=\$ )", block_of(name), flags=re.M)[1:]:
+            command, _, output = told.removeprefix("$ ").partition("\n")
+            printed = self.show(name, TIME.sub(lambda time: now.get(time[0], time[0]), command)).partition("\n")[2]
+            if CODE.findall(output) != CODE.findall(printed) or len(TIME.findall(output)) != len(TIME.findall(printed)):
+                sys.exit(f"{name}: '{command}' does not end as in the page, or tells of more or fewer times:\n{printed}")
+            now.update(zip(TIME.findall(output), TIME.findall(printed)))
 
     def saver(self, directory, seed):
         """A program that has 256 MiB and saves them when it gets a line. Of two of them a quarter is the same."""
@@ -143,7 +174,40 @@ class Examples:
         self.do("cairn wait /mnt/ckpt --level remote; cp -r /mnt/ckpt/step1000 expected; sleep 5; rm -rf /mnt/ckpt/step1000")
         self.do("cairn wait /mnt/ckpt --level remote")
         self.show("undelete", "cairn history /mnt/ckpt/step1000", "cairn cp -r --at 3 dir:/nfs/run10:step1000 /mnt/ckpt", "ls /mnt/ckpt")
-        self.do("diff -r expected /mnt/ckpt/step1000; cairn umount /mnt/ckpt")
+        self.do("diff -r expected /mnt/ckpt/step1000 && cairn umount /mnt/ckpt && rm -r expected")
+
+    # The accidents of docs/operations-recover.md, each repaired by the commands that the page has; at the end all bytes are back.
+
+    def run(self, number):
+        """A mount on a remote of its own, with a run of two checkpoints. Each becomes part of it at once, so that it is one state."""
+        self.do(f"cairn mount /nvme/run{number} /mnt/ckpt --remote dir:/nfs/run{number} --stage 256M")
+        for step in (1000, 2000):
+            self.bytes(f"/mnt/ckpt/new/step{step}/model.pt", "20M")
+            self.bytes(f"/mnt/ckpt/new/step{step}/optimizer.pt", "10M")
+            self.do(f"echo step{step} > /mnt/ckpt/new/latest; cairn wait /mnt/ckpt/new --level nvme")
+            self.do("mkdir -p /mnt/ckpt/run7; mv /mnt/ckpt/new/* /mnt/ckpt/run7; cairn wait /mnt/ckpt --level remote; sleep 2")
+        self.do("cp -a /mnt/ckpt/run7 expected")
+
+    def is_back(self):
+        self.do("diff -r expected /mnt/ckpt/run7 && cairn umount /mnt/ckpt && rm -r expected")
+
+    def deleted_run(self):
+        self.run(11)
+        self.do("rm -rf /mnt/ckpt/run7; cairn wait /mnt/ckpt --level remote")
+        self.type("deleted run")
+        self.is_back()
+
+    def truncated_files(self):
+        self.run(12)
+        self.do("find /mnt/ckpt/run7 -type f -exec truncate -s 0 {} +; cairn wait /mnt/ckpt --level remote")
+        self.type("truncated files")
+        self.is_back()
+
+    def not_a_number(self):
+        self.do("cairn mount /nvme/run13 /mnt/ckpt --remote dir:/nfs/run13 --stage 256M; mkdir expected /mnt/ckpt/run7")
+        self.do(f"python - /mnt/ckpt/run7/latest.pt expected/latest.pt <<'END'{NAN}END")
+        self.type("not a number")
+        self.is_back()
 
     def full(self):
         self.do("cairn mount /nvme/small /mnt/ckpt --nvme 128M --stage 64M")
@@ -171,29 +235,46 @@ class Examples:
                   "cairn mount /nvme/plain /mnt/ckpt --stage 256M", "ls /mnt/ckpt/logs")
         self.do("cairn umount /mnt/ckpt")
 
-    def all(self):
-        for scene in (self.one_mount, self.death, self.end, self.merge, self.two_nodes, self.undelete, self.full, self.alone):
-            scene()
-            print(f"{scene.__name__} done", file=sys.stderr)
+
+SCENES = ["one_mount", "death", "end", "merge", "two_nodes", "undelete", "deleted_run", "truncated_files", "not_a_number", "full", "alone"]
 
 
 def pages():
     return [os.path.join(ROOT, "README.md"), *sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")))]
 
 
+def read(page):
+    with open(page) as file:
+        return file.read()
+
+
+def block_of(name):
+    """What its page has of an example."""
+    return next(found[2] for found in (re.search(BLOCK.format(re.escape(name)), read(page), re.M | re.S) for page in pages()) if found)
+
+
 def put(shown):
     """The number of blocks that were filled."""
     filled = 0
     for page in pages():
-        with open(page) as file:
-            text = file.read()
+        text = read(page)
         for name, printed in shown.items():
-            text, count = re.subn(BLOCK.format(re.escape(name)), lambda match, printed=printed: match[1] + printed + match[2], text,
+            text, count = re.subn(BLOCK.format(re.escape(name)), lambda match, printed=printed: match[1] + printed + match[3], text,
                                   flags=re.M | re.S)
             filled += count
         with open(page, "w") as file:
             file.write(text)
     return filled
+
+
+def set_up_commands(build, directory):
+    """`cairn` is that of the build, and `python` this one, with the package."""
+    os.makedirs(directory)
+    with open(os.path.join(directory, "python"), "w", opener=lambda path, flags: os.open(path, flags, 0o755)) as file:
+        file.write(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    os.environ.update(PATH=f"{directory}:{build}/src/cli:{os.environ['PATH']}", LC_ALL="C.UTF-8",
+                      PYTHONPATH=os.path.join(os.path.abspath(ROOT), "python"),
+                      CAIRN_LIBRARY=f"{build}/src/client/libcairn.so.0")
 
 
 def inside(args):
@@ -211,11 +292,16 @@ def inside(args):
         os.makedirs(os.path.join(disk, "work"))
         subprocess.run(["mount", "--bind", os.path.join(disk, "nvme"), "/nvme"], check=True)
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4G", "tmpfs", "/nfs"], check=True)
-        os.environ.update(PATH=f"{os.path.abspath(args.build)}/src/cli:{os.environ['PATH']}", LC_ALL="C.UTF-8")
+        set_up_commands(os.path.abspath(args.build), os.path.join(disk, "bin"))
         examples = Examples(os.path.join(disk, "work"))
-        examples.all()
-        print(f"{put(examples.shown)} blocks filled", file=sys.stderr)
+        for scene in args.scenes:
+            getattr(examples, scene)()
+            print(f"{scene} done", file=sys.stderr)
+        if not args.check:
+            print(f"{put(examples.shown)} blocks filled", file=sys.stderr)
     finally:
+        for top in TOPS[2:]:  # where an example ended early
+            subprocess.run(["cairn", "umount", top], stderr=subprocess.DEVNULL)
         subprocess.run(["umount", "-l", "/nvme", "/nfs"], stderr=subprocess.DEVNULL)
         shutil.rmtree(disk, ignore_errors=True)
         for top in made:
@@ -225,12 +311,14 @@ def inside(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="directory of the cairn binary")
+    parser.add_argument("--check", action="store_true", help="change no page")
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", default=SCENES, help="only these; some need those before them")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.inside:
         inside(args)
     else:
-        os.execvp("unshare", ["unshare", "-m", "--propagation", "private", sys.executable, __file__, "--inside", "--build", args.build])
+        os.execvp("unshare", ["unshare", "-m", "--propagation", "private", sys.executable, __file__, "--inside", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

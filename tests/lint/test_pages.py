@@ -114,7 +114,7 @@ def test_every_page_is_reached():
 def test_examples_are_known():
     """Each example in a page is one that docs/examples/remake.py runs, and the other way round."""
     named = {name for page in pages() for name in re.findall(r"<!-- example: (.*?) -->\n```console\n\$ ", read(page))}
-    assert named == set(re.findall(r'self\.show\(\s*"([^"]+)"', read("docs/examples/remake.py")))
+    assert named == set(re.findall(r'self\.(?:show|type)\(\s*"([^"]+)"', read("docs/examples/remake.py")))
 
 
 def test_broken_links_are_found(monkeypatch):
