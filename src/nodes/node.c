@@ -11,6 +11,7 @@
 
 #define WRITERS "writers"
 #define TRIES 16
+#define PLACE_TRIES 64       /* each time one of the stores that join at once has its place */
 #define TOLD_MAX (64u * MIB) /* of feeds that wait to be merged; the rest is read again */
 #define TRIES_MAX 1024
 #define RESERVE_AGAIN_NS (60ll * SECOND_NS)
@@ -340,12 +341,41 @@ static int end_stay(struct node *node, char **ret_text)
     return r;
 }
 
+static int try_place(struct node *node, char **ret_text)
+{
+    const struct node_file *file = &node->file;
+    if (file->blocks.count == 0 && !file->wanted)
+        TRY(node_choose_place(node, ret_text));
+    TRY(file->stay == 0 ? reserve_block(node, ret_text) : 0);
+    return file->replaces ? node_check_place(node, ret_text) : node_check_room(node);
+}
+
+/* A new store joins with a number of its own, or takes the place of a node that is over. Others may
+ * do the same at the same time. */
+static int find_place(struct node *node, char **ret_text)
+{
+    int r = -ESTALE;
+    for (int i = 0; i < PLACE_TRIES && r == -ESTALE; i++) {
+        free(*ret_text);
+        *ret_text = NULL;
+        r = try_place(node, ret_text);
+        if (r == -ESTALE)
+            TRY(node_give_up_place(node));
+    }
+    if (r < 0 && !*ret_text)
+        *ret_text = xasprintf("no place among the nodes of %s could be found: %s",
+                              node->common.name, strerror(-r));
+    return r;
+}
+
 /* Whose number it has: its own, or that of the node whose place it takes. */
 static int settle_place(struct node *node, bool is_new, char **ret_text)
 {
     const struct numbers *blocks = &node->file.blocks;
     uint64_t wanted = node->options.replaces;
-    if (wanted == 0 || (blocks->count && blocks->at[0] == wanted))
+    if (wanted == 0)
+        return is_new ? find_place(node, ret_text) : 0;
+    if (blocks->count && blocks->at[0] == wanted)
         return 0;
     if (is_new && blocks->count == 0 && !node->file.wanted)
         return node_take_place(node, ret_text);

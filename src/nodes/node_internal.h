@@ -150,6 +150,13 @@ CAIRN_MUST_CHECK int node_file_read(struct node *node);
 CAIRN_MUST_CHECK int node_file_write(const struct node *node);
 /* A node that was leaving leaves for sure: then its file has no stay. */
 CAIRN_MUST_CHECK int node_end_stay(struct node *node);
+/* The same without options.replaces, of a node that is over, where it should take that one's place;
+ * else nothing. -EUSERS: it should, and none is over. */
+CAIRN_MUST_CHECK int node_choose_place(struct node *node, char **ret_text);
+/* -ESTALE: nodes that joined at the same time, with lower numbers, are as many as a head takes. */
+CAIRN_MUST_CHECK int node_check_room(struct node *node);
+/* Nothing was ever numbered with what the store reserved: it looks for another place. */
+CAIRN_MUST_CHECK int node_give_up_place(struct node *node);
 /* A new store becomes options.replaces, as far as its file goes: it is not written yet. */
 CAIRN_MUST_CHECK int node_take_place(struct node *node, char **ret_text);
 /* -ESTALE: another store has the number of this node. */

@@ -3,17 +3,24 @@
  * back: it goes on from the node's own prefix, with its content, and has its number. So what other
  * nodes removed of it is deleted, and its packs are checked and mended again.
  *
+ * It does so where it is told to, and by itself where that node's store lay at the same path of the
+ * same host, which is empty now; or where the prefix has as many nodes as a head has rows. Else a
+ * job that begins with empty stores each time would fill the rows with nodes that never come back.
+ *
  * Numbers that the old store reserved are not given out here: nobody knows which of them it used
  * up. The stay has a new number, and a daemon gives out none below that of its stay. A store whose
  * place was taken reserves no more, so it never comes back. */
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "nodes/node_internal.h"
 #include "nodes/stays.h"
 #include "prefix/heads.h"
 
 #define WRITERS "writers"
+#define LEAVE_WAIT_NS (10ll * SECOND_NS)
+#define LEAVE_LOOK_MS 300
 
 static int decode_entry(const void *buf, size_t len, void *arg)
 {
@@ -21,13 +28,14 @@ static int decode_entry(const void *buf, size_t len, void *arg)
 }
 
 struct reservation {
-    uint64_t number, epoch;
+    uint64_t number, epoch, node;
     bool is_ours;
     char holder[HOLDER_MAX];
 };
 DEFINE_VECTOR(reservations, struct reservation);
 
-/* Those of one node, ascending. Entries that are deleted meanwhile, or damaged, are nobody's. */
+/* Those of one node, or with 0 of all, ascending. Entries that are deleted meanwhile, damaged, or
+ * of another history are nobody's. */
 static int list_reservations(struct node *node, uint64_t of, struct reservations *ret)
 {
     _cleanup_vector_ struct numbers all = {0};
@@ -39,12 +47,14 @@ static int list_reservations(struct node *node, uint64_t of, struct reservations
         int r = prefix_read_object(&node->common, object, WRITER_ENTRY_LEN, decode_entry, &entry);
         if (r < 0 && r != -ENOENT && !prefix_object_is_lost(r))
             return r;
-        if (r < 0 || entry.node != of)
+        if (r < 0 || (of && entry.node != of) ||
+            memcmp(entry.history, node->common.marker.history, sizeof entry.history) != 0)
             continue;
         struct reservation *found = vector_next(ret);
         *found = (struct reservation){
             .number = all.at[i],
             .epoch = entry.epoch,
+            .node = entry.node,
             .is_ours = memcmp(entry.store, node->store, sizeof entry.store) == 0};
         memcpy(found->holder, entry.holder, sizeof found->holder);
     }
@@ -81,15 +91,26 @@ static int check_is_over(struct node *node, const struct reservation *last, char
     *ret_text =
         has_ended ? xasprintf("node %llu was ended just now, and all nodes are about to go back: "
                               "mount again when 'cairn nodes' shows it as ended",
-                              (unsigned long long)node->options.replaces)
+                              (unsigned long long)last->node)
                   : xasprintf("node %llu (%s) is not over: nobody may take its place. If it never "
                               "comes back: 'cairn nodes end MOUNTPOINT %llu' on another node",
-                              (unsigned long long)node->options.replaces, last->holder,
+                              (unsigned long long)last->node, last->holder,
                               (unsigned long long)last->epoch);
     return -EBUSY;
 }
 
-static int take_place(struct node *node, char **ret_text)
+/* As far as the file goes: it is not written yet. `all`: the place's, which is over. */
+static void take_place(struct node *node, const struct reservation *all, size_t count)
+{
+    log_info("nodes: this store takes the place of node %llu (%s)", (unsigned long long)all->node,
+             all[count - 1].holder);
+    for (size_t i = 0; i < count; i++)
+        vector_add(&node->file.blocks, all[i].number);
+    check(node->file.blocks.at[0] == all->node);
+    node->file.replaces = true;
+}
+
+static int take_wanted_place(struct node *node, char **ret_text)
 {
     _cleanup_vector_ struct reservations all = {0};
     uint64_t place = node->options.replaces;
@@ -101,20 +122,14 @@ static int take_place(struct node *node, char **ret_text)
                       (unsigned long long)place, node->common.name);
         return -ENOENT;
     }
-    const struct reservation *last = &all.at[all.count - 1];
-    TRY(check_is_over(node, last, ret_text));
-    log_info("nodes: this store takes the place of node %llu (%s)", (unsigned long long)place,
-             last->holder);
-    for (size_t i = 0; i < all.count; i++)
-        vector_add(&node->file.blocks, all.at[i].number);
-    check(node->file.blocks.at[0] == place);
-    node->file.replaces = true;
+    TRY(check_is_over(node, &all.at[all.count - 1], ret_text));
+    take_place(node, all.at, all.count);
     return 0;
 }
 
 int node_take_place(struct node *node, char **ret_text)
 {
-    int r = take_place(node, ret_text);
+    int r = take_wanted_place(node, ret_text);
     if (r < 0 && !*ret_text)
         *ret_text =
             xasprintf("whether node %llu can be replaced cannot be read in %s: %s",
@@ -146,6 +161,154 @@ int node_check_place(struct node *node, char **ret_text)
         return -ESTALE;
     }
     return 0;
+}
+
+/* --- by itself -------------------------------------------------------------------------------- */
+
+static int compare_nodes(const void *a, const void *b)
+{
+    const struct reservation *x = a, *y = b;
+    if (x->node != y->node)
+        return x->node < y->node ? -1 : 1;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+/* "host:/path pid 123", up to the path. */
+static bool is_same_path(const char *a, const char *b)
+{
+    const char *a_end = strstr(a, " pid "), *b_end = strstr(b, " pid ");
+    return a_end && b_end && a_end - a == b_end - b && memcmp(a, b, (size_t)(a_end - a)) == 0;
+}
+
+/* What node_choose_place() chooses from: by node, the reservations of each one after the other. */
+struct places {
+    const struct head *head;
+    const char *holder;
+    struct reservations all;
+    size_t count;                        /* of nodes */
+    struct reservation *same, *was_over; /* first of a node that is over; NULL: none */
+    uint64_t was_over_epoch;
+    uint64_t same_stay; /* of the node at this path, which no head says is over; 0: none */
+};
+
+/* Of those that are over, the one whose store lay at this path, and the one that was over first. */
+static void look_at_places(struct places *places)
+{
+    struct reservation *first = NULL;
+    vector_sort(&places->all, compare_nodes);
+    for (size_t i = 0; i < places->all.count; i++) {
+        struct reservation *at = &places->all.at[i];
+        if (!first || first->node != at->node) {
+            first = at;
+            places->count++;
+        }
+        bool is_last = i + 1 == places->all.count || at[1].node != at->node;
+        bool is_same = is_same_path(at->holder, places->holder);
+        if (!is_last || first->number != first->node)
+            continue;
+        if (!is_over(places->head, at->epoch)) {
+            places->same_stay = is_same ? at->epoch : places->same_stay;
+            continue;
+        }
+        if (is_same)
+            places->same = first;
+        if (!places->was_over || at->epoch < places->was_over_epoch) {
+            places->was_over = first;
+            places->was_over_epoch = at->epoch;
+        }
+    }
+}
+
+static size_t count_of_place(const struct places *places, const struct reservation *first)
+{
+    size_t left = places->all.count - (size_t)(first - places->all.at), count = 0;
+    while (count < left && first[count].node == first->node)
+        count++;
+    return count;
+}
+
+static int choose_among(struct node *node, const struct places *places, char **ret_text)
+{
+    bool is_full = places->count >= HEAD_WRITERS_MAX;
+    const struct reservation *first = places->same ? places->same
+                                      : is_full    ? places->was_over
+                                                   : NULL;
+    if (first) {
+        take_place(node, first, count_of_place(places, first));
+        return 0;
+    }
+    if (!is_full)
+        return 0;
+    *ret_text = xasprintf("%s has %zu nodes, all of which write it: it takes no more. Unmount one "
+                          "of them first, or mount another prefix",
+                          node->common.name, places->count);
+    return -EUSERS;
+}
+
+/* The node at this path told that it left, and a merger is about to say so in a head. */
+static bool is_leaving(struct node *node, const struct places *places)
+{
+    struct tier *tier = node->common.tier;
+    char object[FEED_NAME_LEN];
+    uint64_t length;
+    if (places->same || !places->same_stay)
+        return false;
+    feed_name(ROUND_MAX, places->same_stay, object);
+    return tier->ops->stat(tier, object, &length) == 0;
+}
+
+int node_choose_place(struct node *node, char **ret_text)
+{
+    _cleanup_free_ struct head *head = xcalloc(1, sizeof *head);
+    int64_t until = clock_monotonic_ns() + LEAVE_WAIT_NS;
+    for (;;) {
+        struct places places = {.head = head, .holder = node->common.holder};
+        int r = read_newest(node, head);
+        if (r == 0)
+            r = list_reservations(node, 0, &places.all);
+        if (r == 0)
+            look_at_places(&places);
+        bool waits = r == 0 && is_leaving(node, &places) && clock_monotonic_ns() < until;
+        if (r == 0 && !waits)
+            r = choose_among(node, &places, ret_text);
+        vector_free(&places.all);
+        if (r < 0 || !waits)
+            return r;
+        if (!node_pause(node, LEAVE_LOOK_MS))
+            return -ECANCELED;
+    }
+}
+
+int node_check_room(struct node *node)
+{
+    _cleanup_vector_ struct reservations all = {0};
+    uint64_t own = node->file.blocks.at[0], last = 0;
+    size_t before = 0;
+    TRY(list_reservations(node, 0, &all));
+    vector_sort(&all, compare_nodes);
+    for (size_t i = 0; i < all.count && all.at[i].node < own; i++) {
+        before += all.at[i].node != last;
+        last = all.at[i].node;
+    }
+    return before < HEAD_WRITERS_MAX ? 0 : -ESTALE;
+}
+
+/* The entry goes first: one that no store knows of would hold the union back for ever. */
+int node_give_up_place(struct node *node)
+{
+    struct node_file *file = &node->file;
+    uint64_t own = file->stay;
+    char object[OBJECT_NAME_LEN];
+    const char *name = object;
+    object_name(WRITERS, own, object);
+    if (own)
+        TRY(tier_remove_all(node->common.tier, &name, 1));
+    mutex_lock(&node->blocks_lock);
+    file->blocks.count = 0;
+    mutex_unlock(&node->blocks_lock);
+    file->stay = 0;
+    file->replaces = false;
+    return node_file_write(node);
 }
 
 bool node_place_is_taken(struct node *node, char **ret_text)

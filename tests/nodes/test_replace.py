@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""-o replaces=NODE: a new store takes the place of a node that never comes back, with all that it had told."""
+"""A new store takes the place of a node that never comes back, with all that it had told: by -o replaces=NODE, where it lies at the same
+path, or where no place is left."""
 import json
 import os
+import re
+import shutil
+import struct
 import subprocess
 import sys
+import time
+import zlib
 
 import pytest
 
@@ -180,3 +186,105 @@ def test_two_that_take_one_place(node):
     assert loser.reap() == 32
     assert any(why in loser.log() for why in ("took its place", "is in use by", "is not over"))
     await_tree(winner, {"told": b"told"})
+
+
+def renew(mount):
+    """The machine comes back with an empty disk."""
+    shutil.rmtree(mount.store)
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["left", "lost"])
+def test_an_empty_store_at_the_same_path(node, shared, rng, is_lost):
+    """Where the node left or was lost, it is that node again: what is removed of it frees its packs."""
+    a, b = node(successor="on").mount(), node().mount()
+    kept, removed = rng.randbytes(3 << 20), rng.randbytes(5 << 20)
+    rig.write_file(at(b, "kept"), kept)
+    rig.write_file(at(b, "removed"), removed)
+    b.wait_remote()
+    rig.poll(lambda: os.path.exists(at(a, "removed")), TAKEN_S)
+    place = number_of(b)
+    if is_lost:
+        lose(b, a)
+        rig.poll(lambda: os.path.exists(os.path.join(a.store, "aside")), OVER_S, "the node to go back")
+    else:
+        b.umount("remote")
+    soon(f"import os; os.remove({at(a, 'removed')!r})")
+    renew(b)
+    b.mount()
+    assert number_of(b) == place and f"takes the place of node {place} (" in b.log()
+    await_tree(b, {"kept": kept})
+
+    def has_less():
+        write_soon(at(b, "beat"), os.urandom(8))
+        b.verb("gc", b.mnt)
+        return sum(len(shared.get(name)) for name in shared.names("packs")) < len(kept) + len(removed) // 2
+    rig.poll(has_less, OVER_S, "fewer packs", 1)
+    await_tree(a, {"kept": kept, "beat": rig.read_file(at(b, "beat"))})
+    assert len(roll(a)["nodes"]) == 2
+
+
+def test_an_empty_store_while_the_node_may_come_back(node):
+    """It is another node: the one that was there may have what nobody else has."""
+    a, b = node(lease="60s").mount(), node(lease="60s").mount()
+    rig.write_file(at(b, "file"), b"of b")
+    b.wait_remote()
+    place = number_of(b)
+    b.kill9()
+    renew(b)
+    b.mount()
+    assert number_of(b) > place
+    await_tree(b, {"file": b"of b"})
+
+
+NODES_MAX = 128
+
+
+def sealed(text):
+    return text + zlib.crc32(text).to_bytes(4, "little")
+
+
+def add_nodes(remote, count, are_over):
+    """Nodes that joined and told nothing; with are_over, that were ended by hand. Returns their numbers."""
+    history = remote.get("cairn")[40:56]
+    first = max(int(name.partition("/")[2], 16) for name in remote.names("writers")) + 16
+    numbers = range(first, first + 16 * count, 16)
+    for number in numbers if are_over else ():
+        ended = b"CAIRNEND" + struct.pack("<II", 1, 4) + history + struct.pack("<QQQI", number, 0, time.time_ns(), 0)
+        remote.put(f"ended/{number:016x}", sealed(ended))
+    for number in numbers:
+        entry = b"CAIRNWRT" + struct.pack("<II", 1, LEASE_S * 1000) + history + os.urandom(16)
+        entry += struct.pack("<QQI", number, number, number) + f"host:/store{number} pid 1".encode().ljust(128, b"\0")
+        remote.put(f"writers/{number:016x}", sealed((entry + struct.pack("<I", 50)).ljust(252, b"\0")))
+    return list(numbers)
+
+
+def test_a_prefix_with_as_many_nodes_as_it_takes(node, shared):
+    """Empty stores take the places of those that are over, each another one, and the union goes on."""
+    a = node(successor="on").mount()
+    rig.write_file(at(a, "file"), b"of a")
+    a.wait_remote()
+    over = add_nodes(shared, NODES_MAX - 2, True)
+    await_end(over[0], a)
+    joining = [node() for _ in range(3)]
+    for each in joining:
+        each.start()
+    for each in joining:
+        rig.poll(each.usable, OVER_S, "a place")
+    first_free = over[-1] + 16
+    places = sorted(number_of(each) for each in joining)
+    assert places[:2] == over[:2] and places[2] >= first_free, places
+    for each in joining:
+        write_soon(at(each, f"of {number_of(each)}"), b"data")
+        each.wait_remote()
+    await_tree(a, {"file": b"of a", **{f"of {place}": b"data" for place in places}})
+    assert len(roll(a)["nodes"]) == NODES_MAX
+
+
+def test_a_prefix_that_takes_no_more(node, shared):
+    """The one that comes is refused, and those that are there go on."""
+    a, b = node().mount(), node()
+    add_nodes(shared, NODES_MAX - 1, False)
+    listed = sorted(shared.names("writers"))
+    assert re.search(rf"has {NODES_MAX} nodes, all of which write it: it takes no more", b.refused())
+    assert sorted(shared.names("writers")) == listed
+    a.kill9()
