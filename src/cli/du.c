@@ -8,7 +8,7 @@
 #include "cli/survey.h"
 #include "cli/why.h"
 
-static cJSON *as_json(const char *path, const struct survey_sum *sum)
+static cJSON *as_json(const char *path, const cJSON *root, const struct survey_sum *sum)
 {
     cJSON *object = cJSON_CreateObject();
     (void)cJSON_AddStringToObject(object, "path", path);
@@ -21,6 +21,8 @@ static cJSON *as_json(const char *path, const struct survey_sum *sum)
     survey_add_forms(object, "encodings", sum->forms);
     control_add_u64(object, "remote_bytes", sum->remote_bytes);
     survey_add_forms(object, "remote_encodings", sum->remote_forms);
+    if (json_part(root, "history_bytes"))
+        control_add_u64(object, "history_bytes", json_count(root, "history_bytes"));
     return object;
 }
 
@@ -73,13 +75,16 @@ static int print_sum(const struct command *command, const char *path, const char
                                .encodings = forms_text(sum->forms).text,
                                .remote = forms_text(sum->remote_forms).text,
                                .path = path});
+    if (json_count(root, "history_bytes") > 0)
+        text_print(stdout, "  history         %s in the remote that only earlier states need",
+                   json_bytes(root, "history_bytes").text);
     return request->why ? why_report(command, store, root, sum, NULL) : CLI_OK;
 }
 
 static int add_sum(const struct command *command, const char *path, const char *store,
                    const cJSON *root, struct du_request *request, const struct survey_sum *sum)
 {
-    cJSON *object = as_json(path, sum);
+    cJSON *object = as_json(path, root, sum);
     (void)cJSON_AddItemToArray(request->all, object);
     return request->why
                ? why_report(command, store, root, sum, cJSON_AddObjectToObject(object, "why"))

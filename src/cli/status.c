@@ -299,6 +299,15 @@ static void print_nodes(const cJSON *nodes)
         print_row("  not shown", "files of other nodes: %s", not_shown);
 }
 
+static void print_history(const cJSON *remote)
+{
+    uint64_t bytes = json_count(remote, "history_bytes"), kept = json_count(remote, "kept_states");
+    if (bytes > 0 || kept > 0)
+        print_row("history", "%s that only earlier states need; %llu %s to stay",
+                  human_bytes(bytes).text, (unsigned long long)kept,
+                  kept == 1 ? "of them is" : "of them are");
+}
+
 static void print_remote(const cJSON *remote)
 {
     const char *state = json_text_or(remote, "state", "none"), *at = json_text(remote, "at");
@@ -314,6 +323,7 @@ static void print_remote(const cJSON *remote)
         print_unpublished(remote);
     else
         print_not_uploaded(remote);
+    print_history(remote);
     print_remote_damaged(remote);
     print_wrong_chunks(remote);
 }

@@ -93,6 +93,7 @@ struct snapshot {
     struct store_status store;
     struct remote_status remote;
     struct store_unpublished unpublished; /* with OF_FENCED */
+    uint64_t history_bytes;               /* with OF_REMOTE */
     struct front_status front;
     struct take_status take;
     struct stage_usage stage;

@@ -445,6 +445,7 @@ void remote_side_look(struct service *service, struct snapshot *s)
     if (!s->remote.error[0])
         s->remote.error_age_s = -1;
     s->has |= OF_REMOTE;
+    s->history_bytes = store_history_bytes(service->store);
     if (s->remote.nodes.is_node)
         s->has |= OF_NODES;
     if (s->remote.state != REMOTE_FENCED)

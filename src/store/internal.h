@@ -17,6 +17,8 @@ struct store_own {
     bool whole_journal;
     uint64_t *nameless; /* inodes without a name that a recovery left alive; not changed after it */
     size_t nameless_count;
+    _Atomic uint64_t history_bytes; /* as store_history_bytes() found them last */
+    _Atomic int64_t history_due;    /* when they may be counted again; INT64_MAX: they are being */
 };
 
 /* --- store.c ---------------------------------------------------------------------------------- */

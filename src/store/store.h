@@ -156,6 +156,11 @@ struct store_status {
 };
 void store_status(struct store *store, struct store_status *ret);
 
+/* Bytes of the packs in the remote that its newest state does not need, but earlier ones do: those
+ * that stay by -o keep or by a name, and those that the grace keeps. Counts packs of the view, for
+ * a fiftieth of the time at most, and else returns the last count. Any thread. */
+uint64_t store_history_bytes(struct store *store);
+
 /* Bytes that are missing before the horizon can be at `seq`. */
 uint64_t store_missing_bytes(struct store *store, uint64_t seq);
 
