@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Verifies heads and runs of a prefix, for `cairn fsck`. Nothing is written. */
+/* Verifies the small objects of a prefix, for `cairn fsck`. Nothing is written. */
 #pragma once
 
 #include "base/base.h"
@@ -23,3 +23,7 @@ struct prefix_check {
  * Negative: the remote cannot be read now, or it was interrupted (-EINTR). Blocks. */
 #define PREFIX_CHECK_HEADS 1000u
 CAIRN_MUST_CHECK int prefix_check_heads(struct prefix *prefix, struct prefix_check *check);
+
+/* Of a prefix that several nodes write: the nodes' entries, the feeds that no head has yet, and the
+ * markers and heads of the nodes. Errors as above. */
+CAIRN_MUST_CHECK int prefix_check_of_nodes(struct prefix *prefix, struct prefix_check *check);

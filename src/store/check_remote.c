@@ -421,6 +421,7 @@ int store_check_remote(struct store *store, const struct remote_check_options *o
     ret->heads = heads.heads;
     ret->runs = heads.runs;
     TRY(r);
+    TRY(prefix_check_of_nodes(remote_prefix(store->remote), &heads));
     TRY(check_packs(&c));
     r = spread_to_dependents(&c);
     ret->bad_chunks = HASH_COUNT(c.found.bad);
