@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of a sharded training (FSDP2) whose ranks each save on a mount of their own, by dcp.async_save; rank 0 removes the step before last.
+"""A rank of a sharded training (FSDP2) whose ranks each save on a mount of their own, by dcp.async_save; rank 0 removes old steps.
 
     train_sharded.py REPORT STEPS EVERY
 
