@@ -5,8 +5,10 @@
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/json.h"
+#include "cli/source.h"
 #include "cli/survey.h"
 #include "cli/why.h"
+#include "daemon/remote_address.h"
 
 static cJSON *as_json(const char *path, const cJSON *root, const struct survey_sum *sum)
 {
@@ -54,6 +56,9 @@ static void print_row(const struct du_row *row)
 }
 
 struct du_request {
+    struct mount_options options; /* how a remote is reached */
+    const char *at;               /* WHEN; NULL: PATHs are on mounts, or of the newest state */
+    struct source source;
     bool json, why;
     bool is_usual; /* -s, -h: sums in readable sizes are all that there is */
     bool headed;
@@ -106,37 +111,65 @@ static int du_path(const struct command *command, const char *path, struct du_re
     return code;
 }
 
+/* Of an earlier state no daemon is asked. */
+static int du_source(const struct command *command, const char *text, struct du_request *request)
+{
+    _cleanup_(source_node_done) struct source_node node = {0};
+    struct survey_sum sum;
+    int code = source_open(command, &request->options, text, &request->source, &node);
+    if (code == CLI_OK)
+        code = survey_source(command, &request->source, &node, &sum);
+    if (code == CLI_OK)
+        code = (request->all ? add_sum : print_sum)(command, text, NULL, NULL, request, &sum);
+    return code;
+}
+
 static int execute_du(struct call *call)
 {
     struct du_request *request = call->request;
-    int code = CLI_OK;
+    int code = source_look_back(call->command, request->at, &request->options);
+    if (code == CLI_OK && request->at && request->why)
+        code = complain_usage(call->command, "--why is of files on a mount, and --at of a remote");
+    if (code != CLI_OK)
+        return code;
     request->all = request->json ? cJSON_CreateArray() : NULL;
     for (char **path = call->operands; *path && code != CLI_INTERRUPTED; path++) {
-        int one = du_path(call->command, *path, request);
+        bool is_source = request->at || remote_address_is(*path);
+        int one = (is_source ? du_source : du_path)(call->command, *path, request);
         code = one != CLI_OK ? one : code;
     }
     if (request->all)
         json_print(request->all);
     cJSON_Delete(request->all);
+    source_close(&request->source);
     return code;
 }
+
+#define FIELD(f) offsetof(struct du_request, f)
+static const struct flag flags[] = {
+    {FLAG_OF('\0', "why", FLAG_SET, FIELD(why)),
+     .help = "show what made them small: encodings, and the files that they share content with or "
+             "are stored by"},
+    {.letter = 's', .offset = FIELD(is_usual)},
+    {.letter = 'h', .offset = FIELD(is_usual)},
+    FLAG_AT(FIELD(at)),
+    FLAG_JSON(FIELD(json)),
+    {0},
+};
 
 const struct command du_command = {
     .name = "du",
     .summary = "show how much space files or directories take",
     .description = "logical: their sizes. unique: their different content. stored: that content as "
                    "it is stored. staged: not on NVMe yet. encoded: how that content is stored, "
-                   "and in the remote how it is stored there.",
-    .flags =
-        (const struct flag[]){{FLAG_OF('\0', "why", FLAG_SET, offsetof(struct du_request, why)),
-                               .help = "show what made them small: encodings, and the files "
-                                       "that they share content with or are stored by"},
-                              {.letter = 's', .offset = offsetof(struct du_request, is_usual)},
-                              {.letter = 'h', .offset = offsetof(struct du_request, is_usual)},
-                              FLAG_JSON(offsetof(struct du_request, json)),
-                              {0}},
+                   "and in the remote how it is stored there. PATH is on a mount; with --at it is "
+                   "SOURCE:PATH, of which that state is counted.",
+    .flags = flags,
     REQUEST(struct du_request, 0),
     .operands = operands_paths,
     .exits = EXITS_INTERRUPTED("printed", "failed"),
+    .takes_option = source_takes_option,
+    .options_offset = FIELD(options),
+    .more_help = source_more_help,
     .execute = execute_du,
 };

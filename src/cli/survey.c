@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/survey.h"
+#include "cli/survey_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <uthash.h>
 
 #include "base/clock.h"
-#include "base/vector.h"
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
@@ -16,43 +14,6 @@
 
 #define TODO_PER_REQUEST 512 /* requests are bounded */
 #define DRAW_NS (200ll * 1000000)
-
-/* A chunk that others may refer to, too: whether all references to it are ours is known
- * at the end. */
-struct shared {
-    UT_hash_handle hh;
-    char name[32];
-    uint64_t refs, uses;
-    uint64_t used_bytes;
-    uint32_t stored_len, remote_len; /* there; 0: it is not */
-};
-
-/* An inode with several names. */
-struct linked {
-    UT_hash_handle hh;
-    uint64_t ino, links, seen;
-    bool has_content;
-};
-
-/* The files that a portion tells of: a linked file frees its content only if all its names are
- * seen, which the directories tell first. */
-enum phase { IN_DIRECTORIES, LINKED_WITHIN, LINKED_OUTSIDE };
-
-struct item {
-    char text[64];
-};
-
-struct walk {
-    const struct command *command;
-    const char *store;
-    struct survey_sum sum;
-    VECTOR(struct item) todo; /* the last is the next: depth first, so the list stays short */
-    enum phase phase;
-    struct shared *shared;
-    struct linked *linked;
-    int64_t drawn_at;
-    bool drawn;
-};
 
 static void push_item(struct walk *w, const char *item)
 {
@@ -87,7 +48,7 @@ static bool is_first_sight(struct walk *w, uint64_t ino, uint64_t links, bool ha
     return linked->seen++ == 0;
 }
 
-static void see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, uint64_t links,
+void survey_see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, uint64_t links,
                       uint64_t staged)
 {
     bool has_content = kind == 'f' && size > 0, is_linked = kind != 'd' && links > 1;
@@ -116,19 +77,6 @@ static bool begin_next_phase(struct walk *w)
     }
     return w->todo.count > 0;
 }
-
-/* A row about a part of a file. */
-struct part {
-    char name[33];
-    uint64_t refs, length;
-    uint32_t uses, raw, stored;
-    int where; /* 1: NVMe, 2: the remote */
-    unsigned encoding;
-    uint32_t remote_stored; /* in the remote, as is the rest */
-    unsigned remote_encoding;
-    char bases[CHUNK_REFS_MAX][33];
-    unsigned base_count;
-};
 
 static int compare_chunks(const void *a, const void *b)
 {
@@ -226,7 +174,7 @@ static bool parse_part(const cJSON *item, struct part *ret)
     return true;
 }
 
-static void see_chunk(struct walk *w, const struct part *part)
+void survey_see_chunk(struct walk *w, const struct part *part)
 {
     struct shared *shared;
     bool goes = w->phase != LINKED_OUTSIDE;
@@ -252,8 +200,7 @@ static void see_chunk(struct walk *w, const struct part *part)
     shared->used_bytes += part->length;
 }
 
-/* Inline content, which no other file can refer to. */
-static void see_inline(struct walk *w, uint64_t bytes, uint64_t remote_bytes)
+void survey_see_inline(struct walk *w, uint64_t bytes, uint64_t remote_bytes)
 {
     struct survey_sum *sum = &w->sum;
     sum->used_bytes += bytes;
@@ -280,20 +227,21 @@ static bool take_portion(struct walk *w, const cJSON *reply, size_t asked)
     w->todo.count -= done;
     if (rest)
         push_item(w, rest);
-    see_inline(w, json_count(reply, "inline_bytes"), json_count(reply, "inline_remote_bytes"));
+    survey_see_inline(w, json_count(reply, "inline_bytes"),
+                      json_count(reply, "inline_remote_bytes"));
     cJSON_ArrayForEach(item, json_part(reply, "found"))
     {
         if (!cJSON_IsString(item) ||
             sscanf(item->valuestring, "%c%" SCNu64 ":%" SCNu64 ":%" SCNu64 ":%" SCNu64, &kind, &ino,
                    &size, &links, &staged) != 5)
             return false;
-        see_entry(w, kind, ino, size, links, staged);
+        survey_see_entry(w, kind, ino, size, links, staged);
     }
     cJSON_ArrayForEach(item, json_part(reply, "chunks"))
     {
         if (!parse_part(item, &part))
             return false;
-        see_chunk(w, &part);
+        survey_see_chunk(w, &part);
     }
     return true;
 }
@@ -323,6 +271,8 @@ static int ask_portion(struct walk *w)
         return CLI_FAILED;
     return take_portion(w, reply, asked) ? CLI_OK : complain_answer(w->command->name, w->store);
 }
+
+/* --- all of it -------------------------------------------------------------------------------- */
 
 static void settle_shared(struct survey_sum *sum, const struct shared *shared)
 {
@@ -357,23 +307,29 @@ static void settle_walk(struct walk *w)
         (void)fprintf(stderr, "\r\033[K");
 }
 
+int survey_walk_all(struct walk *w, struct survey_sum *ret)
+{
+    int code = CLI_OK;
+    while (code == CLI_OK && (w->todo.count > 0 || begin_next_phase(w))) {
+        code = interrupt_sleep_ms(0) ? w->look(w) : CLI_INTERRUPTED;
+        walk_draw(w);
+    }
+    settle_walk(w);
+    *ret = w->sum;
+    return code;
+}
+
 int survey_walk(const struct command *command, const char *store, const cJSON *root,
                 struct survey_sum *ret)
 {
-    struct walk w = {.command = command, .store = store, .drawn_at = clock_monotonic_ns()};
+    struct walk w = {
+        .command = command, .look = ask_portion, .store = store, .drawn_at = clock_monotonic_ns()};
     const char *type = json_text_or(root, "type", "");
     char kind = strcmp(type, "directory") == 0 ? 'd' : strcmp(type, "file") == 0 ? 'f' : 'o';
-    int code = CLI_OK;
     interrupt_catch(false);
-    see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"),
-              json_count(root, "links"), json_count(root, "staged_bytes"));
-    while (code == CLI_OK && (w.todo.count > 0 || begin_next_phase(&w))) {
-        code = interrupt_sleep_ms(0) ? ask_portion(&w) : CLI_INTERRUPTED;
-        walk_draw(&w);
-    }
-    settle_walk(&w);
-    *ret = w.sum;
-    return code;
+    survey_see_entry(&w, kind, json_count(root, "ino"), json_count(root, "size_bytes"),
+                     json_count(root, "links"), json_count(root, "staged_bytes"));
+    return survey_walk_all(&w, ret);
 }
 
 const char *survey_encoding_name(unsigned encoding)

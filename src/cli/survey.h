@@ -6,6 +6,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "cli/source.h"
 #include "cli/target.h"
 #include "format/chunk.h"
 
@@ -54,6 +55,11 @@ struct survey_sum {
  * is a terminal. CLI_OK, or the exit code, and it was said why. */
 CAIRN_MUST_CHECK int survey_walk(const struct command *command, const char *store,
                                  const cJSON *root, struct survey_sum *ret);
+
+/* The same of a file or directory in a source that is open. Nothing of it is staged, and of a
+ * remote all of it is published. */
+CAIRN_MUST_CHECK int survey_source(const struct command *command, struct source *source,
+                                   const struct source_node *node, struct survey_sum *ret);
 
 /* The name of an enum chunk_encoding, or "unknown". */
 const char *survey_encoding_name(unsigned encoding);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Earlier states of a remote: `cairn history`, --at of `cairn ls` and `cairn cp`, -o at= of a mount."""
+"""Earlier states of a remote: `cairn history`, --at of `cairn ls`, `cairn cp` and `cairn du`, -o at= of a mount."""
 import datetime
 import json
 import os
@@ -173,6 +173,36 @@ def test_a_mount_stands_for_its_remote(written):
     assert "give one PATH" in written.verb("history", gone, "x", code=2).stderr
     assert "in none of the heads" in written.verb("history", written.node.remote.url, "step9", code=1).stderr
     assert "neither s3://" in written.verb("history", "/usr/nowhere", code=2).stderr
+
+
+def test_what_a_state_takes(written):
+    """`cairn du --at` adds up the files of then. Of the newest state it tells what `cairn du` does of the mount, also without --at."""
+    node = written.node
+
+    def du(*args):
+        return json.loads(written.verb("du", "--json", *args).stdout)
+
+    for number, copy in written.states:
+        files = [os.path.join(top, name) for top, _, names in os.walk(copy) for name in names]
+        size = sum(os.path.getsize(path) for path in files if not os.path.islink(path))
+        (told,) = du("--at", str(number), node.remote.spec("/"))
+        unique = 200_000 if number == written.states[-1][0] else size  # a truncated file needs its chunk whole
+        assert (told["logical_bytes"], told["unique_bytes"]) == (size, unique)
+        assert told["files"] == sum(not os.path.islink(path) for path in files)
+        assert 0 < told["remote_bytes"] == told["stored_bytes"] and told["staged_bytes"] == 0
+    os.link(os.path.join(node.mnt, "step2000", "model.pt"), os.path.join(node.mnt, "link"))
+    for name in ("one", "two", "step2000/three"):
+        put(node, name, 77, 300_000)
+    node.wait_remote()
+    (live,), (newest,), (older,) = du(node.mnt), du(node.remote.spec("/")), du("--at", str(written.states[-1][0]), node.remote.spec("/"))
+    del live["history_bytes"]
+    same = {key: value for key, value in newest.items() if key not in ("path", "encodings")}
+    assert same == {key: live[key] for key in same} | {"stored_bytes": live["remote_bytes"]}
+    assert newest["logical_bytes"] - older["logical_bytes"] == 900_000 and newest["unique_bytes"] - older["unique_bytes"] == 300_000
+    both = du("--at", str(written.states[0][0]), node.remote.spec("step1000/model.pt"), node.remote.spec("step1000/deep"))
+    assert [told["logical_bytes"] for told in both] == [200_000, 200_000]
+    assert "no such file" in written.verb("du", "--at", str(written.states[0][0]), node.remote.spec("step2000"), code=1).stderr
+    assert "--why is of files on a mount" in written.verb("du", "--why", "--at", "1", node.remote.spec("/"), code=2).stderr
 
 
 @pytest.mark.parametrize("when, says", [
