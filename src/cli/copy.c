@@ -10,9 +10,12 @@
 #include "cli/copy_internal.h"
 #include "cli/human.h"
 #include "cli/interrupt.h"
+#include "cli/mounts.h"
+#include "commit/past_views.h"
 
 #define QUEUE_MAX 64u
 #define TICK_MS 200
+#define RANGE_MAX (256ull << 20) /* between two looks at an interrupt */
 #define CAUSES_NAMED 3u
 /* not the bits that say on whose behalf it runs: the owner is another */
 #define MODE_COPIED 01777u
@@ -96,6 +99,8 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
                           .may_not_replace = how->may_not_replace,
                           .keeps_owners = how->keeps_owners,
                           .store = store,
+                          .past = how->past,
+                          .past_of = how->past_of,
                           .began = clock_monotonic_ns(),
                           .to_output = how->to_output,
                           .is_tty =
@@ -337,6 +342,58 @@ static int file_copy_start_read(struct reader_group *group, void *arg)
     return atomic_load(&file->error);
 }
 
+/* --- by reference ----------------------------------------------------------------------------- */
+
+/* The same file, as the mount's .history shows it; -1: it does not, or not to this caller. */
+static int open_past(const struct file_copy *file, uint64_t ino)
+{
+    const struct copy *copy = file->copy;
+    struct stat st;
+    if (!copy->past || !path_is_inside(file->shown, copy->past_of))
+        return -1;
+    _cleanup_free_ char *path = xasprintf("%s%s", copy->past, file->shown + strlen(copy->past_of));
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    bool is_same = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && past_slot(st.st_ino) != 0 &&
+                   past_number(st.st_ino) == ino && (uint64_t)st.st_size == file->attrs.size;
+    if (is_same)
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
+/* What the mount cannot refer to, the kernel reads and writes. */
+static bool copy_range(struct file_copy *file, int from, uint64_t *done)
+{
+    off64_t in = 0, out = 0;
+    while (*done < file->attrs.size && !interrupted()) {
+        ssize_t n = copy_file_range(from, &in, file->fd, &out,
+                                    min_u64(file->attrs.size - *done, RANGE_MAX), 0);
+        if (n <= 0)
+            return false;
+        *done += (uint64_t)n;
+        atomic_fetch_add(&file->copy->bytes, (uint64_t)n);
+    }
+    return *done == file->attrs.size;
+}
+
+/* False: the file is empty, and its bytes are to be read. */
+static bool copy_past(struct file_copy *file, uint64_t ino)
+{
+    uint64_t done = 0;
+    _cleanup_close_ int from = open_past(file, ino);
+    if (from < 0)
+        return false;
+    if (copy_range(file, from, &done))
+        return true;
+    atomic_fetch_sub(&file->copy->bytes, done);
+    int r = ftruncate(file->fd, 0) < 0 ? -errno : interrupted() ? -EINTR : 0;
+    if (r < 0)
+        atomic_store(&file->error, r);
+    return r < 0;
+}
+
 void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name,
                const char *shown)
 {
@@ -356,9 +413,9 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
     file->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
     file->fd =
         openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int r = file->fd < 0 || file->dir_fd < 0
-                ? -errno
-                : reader_plan(copy->store, inode->ino, file_copy_start_read, &calls);
+    int r = file->fd < 0 || file->dir_fd < 0 ? -errno : 0;
+    if (r == 0 && !copy_past(file, inode->ino))
+        r = reader_plan(copy->store, inode->ino, file_copy_start_read, &calls);
     if (r < 0)
         atomic_store(&file->error, r);
     file_copy_put(file);

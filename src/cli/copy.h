@@ -30,7 +30,11 @@ struct copy_how {
     bool to_output;       /* one file, by copy_stream() */
     bool may_not_replace; /* what is there stays, and that is a failure */
     bool keeps_owners;    /* as far as the caller may give files away */
-    cJSON *problems;      /* array that each message is added to as {path, problem}; NULL: none */
+    /* What is copied to `past_of` is shown at the path `past` below .history of a mount: where that
+     * has a file, its data is taken from there, by reference if both are on one mount. NULL: it is
+     * read from the store. Lent until copy_end(). */
+    const char *past, *past_of;
+    cJSON *problems; /* array that each message is added to as {path, problem}; NULL: none */
 };
 
 CAIRN_MUST_CHECK int copy_begin(const struct copy_how *how, struct store *store, struct copy **ret);

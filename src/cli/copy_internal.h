@@ -20,6 +20,7 @@ struct copy {
     const char *command;
     bool is_partial, to_output, may_not_replace, keeps_owners;
     struct store *store;
+    const char *past, *past_of; /* as of struct copy_how */
     struct pool *pool;
     pthread_t watcher;
     bool is_tty;

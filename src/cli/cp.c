@@ -15,6 +15,7 @@
 #include "cli/mounts.h"
 #include "cli/target.h"
 #include "daemon/remote_address.h"
+#include "fs/past.h"
 
 #define DEPTH_MAX 1024u
 #define THREADS_LOCAL 4u
@@ -27,9 +28,11 @@ struct copying {
     struct source source;
     struct copy *copy;
     bool is_recursive, is_partial, is_json;
-    bool replaces;  /* restore: files that are there */
-    const char *to; /* restore: the new path; NULL: as it was */
-    const char *at; /* WHEN; NULL: the newest state */
+    bool replaces;       /* restore: files that are there */
+    const char *to;      /* restore: the new path; NULL: as it was */
+    const char *at;      /* WHEN; NULL: the newest state */
+    const char *past;    /* restore: what is restored, in .history; NULL: it is not there */
+    const char *past_of; /* restore: the path that it becomes */
     bool to_output;
     cJSON *problems; /* with is_json */
     struct copy_result result;
@@ -162,6 +165,8 @@ static int begin_copy(struct copying *c)
                            .to_output = c->to_output,
                            .may_not_replace = c->command == &restore_command && !c->replaces,
                            .keeps_owners = c->command == &restore_command,
+                           .past = c->past,
+                           .past_of = c->past_of,
                            .problems = c->problems};
     how.threads = remote_address_is(c->source.name)
                       ? (unsigned)min_u64(THREADS_REMOTE, c->options.remote.connections)
@@ -447,24 +452,49 @@ static int restore_node(struct copying *c, const struct source_node *node, const
     _cleanup_close_ int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return complain(c->command->name, "%s: %s", directory, strerror(errno));
+    bool is_node = *node->name || c->to;
+    c->past_of = is_node ? target : directory;
     int code = begin_copy(c);
     if (code != CLI_OK)
         return code;
     count_tree(c, &node->inode, &counts, 0);
     copy_expect(c->copy, &counts);
-    if (*node->name || c->to)
+    if (is_node)
         copy_node(c, &node->inode, fd, name, target, 0);
     else
         copy_entries(c, node->ino, fd, directory, 0);
     return copy_end(c->copy, &c->result);
 }
 
-static int restore_from(struct copying *c, const char *text, const char *target)
+struct restoring {
+    const struct mount_entry *mount;
+    const char *below; /* the path there */
+    const char *text;  /* SOURCE:PATH */
+};
+
+/* Where the mount shows the same state. The number of a head that only a name keeps is not there:
+ * then its name is. */
+static char *find_past(const struct copying *c, const struct mount_entry *mount, const char *below)
+{
+    unsigned long long head = reader_shown_head(c->source.store);
+    char *past = xasprintf("%s/" FS_HISTORY_NAME "/%llu%s", mount->mountpoint, head, below);
+    if (access(past, F_OK) == 0)
+        return past;
+    free(past);
+    return strchr(c->at, '/')
+               ? NULL
+               : xasprintf("%s/" FS_HISTORY_NAME "/%s%s", mount->mountpoint, c->at, below);
+}
+
+static int restore_from(struct copying *c, const struct restoring *what, const char *target)
 {
     _cleanup_(source_node_done) struct source_node node = {0};
-    int code = source_open(c->command, &c->options, text, &c->source, &node);
-    if (code == CLI_OK)
-        code = make_parents(c, target);
+    int code = source_open(c->command, &c->options, what->text, &c->source, &node);
+    if (code != CLI_OK)
+        return code;
+    _cleanup_free_ char *past = find_past(c, what->mount, what->below);
+    c->past = past;
+    code = make_parents(c, target);
     return code == CLI_OK ? restore_node(c, &node, target) : code;
 }
 
@@ -485,7 +515,7 @@ static int restore_path(struct copying *c, const char *path, const struct mount_
     size_t len = strlen(target);
     while (len > 1 && target[len - 1] == '/')
         target[--len] = '\0';
-    return restore_from(c, text, target);
+    return restore_from(c, &(struct restoring){mount, below, text}, target);
 }
 
 static int execute_restore(struct call *call)

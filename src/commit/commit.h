@@ -158,11 +158,12 @@ CAIRN_MUST_CHECK int history_write(struct history *history, struct stage_write *
 /* Discards content and sets the size, see stage_erase(). -EAGAIN. */
 CAIRN_MUST_CHECK int history_erase(struct history *history, uint64_t ino, uint64_t offset,
                                    uint64_t length, uint64_t new_size);
-/* Refers to `length` bytes of a stored chunk from `offset` of the file on. -EAGAIN; -ENOENT: it is
- * stored no longer. */
-CAIRN_MUST_CHECK int history_put_chunk(struct history *history, uint64_t ino, uint64_t offset,
-                                       uint64_t length, const struct chunk_name *name,
-                                       uint32_t chunk_offset);
+/* Makes a range of the file refer to a stored chunk; the packs of `chunk` are found here. With
+ * `uses_remote` it may lie in the remote alone, and if it lies there, it stays there until the file
+ * is durable. -EAGAIN; -ENOENT: it is stored no longer. */
+struct stage_chunk_range;
+CAIRN_MUST_CHECK int history_put_chunk(struct history *history, uint64_t ino,
+                                       const struct stage_chunk_range *chunk, bool uses_remote);
 
 /* A file as it is now, with its staged content. */
 struct commit_now {

@@ -79,23 +79,26 @@ int history_erase(struct history *history, uint64_t ino, uint64_t offset, uint64
     return history_leave(history, r);
 }
 
-int history_put_chunk(struct history *history, uint64_t ino, uint64_t offset, uint64_t length,
-                      const struct chunk_name *name, uint32_t chunk_offset)
+static int put_chunk(struct history *history, uint64_t ino, const struct stage_chunk_range *chunk)
 {
-    uint64_t pack;
-    if (!packs_pin_stored(history->packs, name, &pack))
-        return -ENOENT;
-    struct stage_chunk_range chunk = {.offset = offset,
-                                      .length = length,
-                                      .name = *name,
-                                      .chunk_offset = chunk_offset,
-                                      .pack = pack};
     struct stage_change change;
-    mutex_lock(&history->lock);
-    int r = prepare_locked(history, ino, &change);
-    if (r == 0)
-        r = stage_put_chunk(history->local->stage, &change, &chunk);
-    mutex_unlock(&history->lock);
-    packs_unpin(history->packs, pack);
+    LOCK_SCOPE(&history->lock);
+    TRY(prepare_locked(history, ino, &change));
+    return stage_put_chunk(history->local->stage, &change, chunk);
+}
+
+int history_put_chunk(struct history *history, uint64_t ino, const struct stage_chunk_range *chunk,
+                      bool uses_remote)
+{
+    struct packs *packs = history->packs;
+    struct stage_chunk_range range = *chunk;
+    struct remote_pins pins = {0};
+    range.remote = uses_remote ? packs_pin_remote(packs, &range.name, &pins) : 0;
+    if (!packs_pin_stored(packs, &range.name, &range.pack))
+        range.pack = 0;
+    int r = range.pack || range.remote ? put_chunk(history, ino, &range) : -ENOENT;
+    if (range.pack)
+        packs_unpin(packs, range.pack);
+    packs_unpin_remote(packs, &pins);
     return r;
 }

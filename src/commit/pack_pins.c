@@ -86,15 +86,30 @@ static bool is_rested_on_locked(struct packs *packs)
     return rests;
 }
 
+bool packs_mark_locked(struct packs *packs, uint64_t pack)
+{
+    check_held(&packs->lock);
+    struct pack_pin *pin = pin_of_locked(packs, pack, true);
+    bool may = pin->pins == 0 && !pin->dropping;
+    if (may)
+        pin->dropping = true;
+    return may;
+}
+
+void packs_unmark_locked(struct packs *packs, uint64_t pack)
+{
+    check_held(&packs->lock);
+    struct pack_pin *pin = pin_of_locked(packs, pack, false);
+    check(pin && pin->dropping);
+    pin->dropping = false;
+    pin_settle_locked(packs, pin);
+}
+
 bool packs_begin_drop(struct packs *packs, uint64_t pack)
 {
     LOCK_SCOPE(&packs->lock);
-    struct pack_pin *pin = pin_of_locked(packs, pack, true);
-    if (pin->pins > 0 || pin->dropping || packs->drop_holds > 0 || is_rested_on_locked(packs)) {
-        pin_settle_locked(packs, pin);
+    if (packs->drop_holds > 0 || is_rested_on_locked(packs) || !packs_mark_locked(packs, pack))
         return false;
-    }
-    pin->dropping = true;
     packs->drops++;
     return true;
 }
@@ -102,9 +117,7 @@ bool packs_begin_drop(struct packs *packs, uint64_t pack)
 void packs_end_drop(struct packs *packs, uint64_t pack)
 {
     LOCK_SCOPE(&packs->lock);
-    struct pack_pin *pin = pin_of_locked(packs, pack, false);
-    check(pin && pin->dropping && packs->drops > 0);
-    pin->dropping = false;
+    check(packs->drops > 0);
     packs->drops--;
-    pin_settle_locked(packs, pin);
+    packs_unmark_locked(packs, pack);
 }

@@ -82,6 +82,13 @@ bool packs_is_free(struct packs *packs, uint64_t pack);
 bool packs_begin_drop(struct packs *packs, uint64_t pack);
 void packs_end_drop(struct packs *packs, uint64_t pack);
 
+/* --- remote_pins.c ---------------------------------------------------------------------------- */
+
+/* Marks a pack in the remote, which a head is about to leave unreferenced: nothing is made to refer
+ * to its chunks until packs_end_doom(). False: it is pinned. */
+bool packs_begin_doom(struct packs *packs, uint64_t pack);
+void packs_end_doom(struct packs *packs, uint64_t pack);
+
 /* --- pack_file.c ------------------------------------------------------------------------------ */
 
 void pack_object_name(uint64_t pack, char buf[32]);

@@ -6,6 +6,7 @@
 
 #include "base/lock.h"
 #include "base/tables.h"
+#include "base/vector.h"
 #include "commit/packs.h"
 
 #define PACK_CLOCKS 65536u
@@ -63,6 +64,7 @@ struct packs {
     uint64_t writing_bytes; /* of packs that are being written */
     unsigned drops;         /* packs that are marked as dropping */
     unsigned drop_holds;    /* no drop begins now */
+    _Atomic uint64_t dooms; /* marks of packs in the remote that were set or taken away */
     _Atomic uint64_t next_id;
     _Atomic uint64_t written_total, dedup_total;
     struct encode_totals encoded;
@@ -105,6 +107,15 @@ void packs_abandon(struct packs *packs);
 /* Is the chunk stored by itself, and can be relied on? Then its pack is pinned. (What is new is not
  * to depend on others; and while a pack is pinned, what its chunks refer to stays, too.) */
 bool packs_pin_stored(struct packs *packs, const struct chunk_name *name, uint64_t *ret_pinned);
+/* Marks a pack as dropping, or as doomed. False: it is pinned, or marked. */
+bool packs_mark_locked(struct packs *packs, uint64_t pack);
+void packs_unmark_locked(struct packs *packs, uint64_t pack);
+/* The pack in the remote that has the chunk, pinned with those that it rests on: no head leaves
+ * them unreferenced until packs_unpin_remote(). 0: there is none, or it cannot be relied on. */
+DEFINE_VECTOR(remote_pins, uint64_t);
+uint64_t packs_pin_remote(struct packs *packs, const struct chunk_name *name,
+                          struct remote_pins *ret);
+void packs_unpin_remote(struct packs *packs, struct remote_pins *pins);
 bool packs_pin_locked(struct packs *packs, uint64_t pack);
 void packs_note_named(struct packs *packs, const uint64_t *ids,
                       size_t count);          /* a batch that is durable names them */

@@ -220,6 +220,7 @@ struct copying {
     struct fs *fs;
     const struct fs_caller *caller;
     const struct fs_copy *how;
+    struct view *past; /* the source is of this earlier state; NULL: of the newest */
     size_t done;
 };
 
@@ -304,12 +305,22 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
     return 0;
 }
 
-/* By reference, unless the view does not know the chunk yet, or it is moving. */
+/* By reference, unless the view does not know the chunk yet, or it is moving. One that only an
+ * earlier state has a place of in the remote gets it back first. */
 static int copy_chunk(struct copying *copy, uint64_t from, uint64_t length,
                       const struct chunk_name *name, uint32_t chunk_offset)
 {
-    int r = history_put_chunk(copy->fs->commit->history, copy->how->to, target_offset(copy, from),
-                              length, name, chunk_offset);
+    struct store *store = copy->fs->store;
+    const struct stage_chunk_range chunk = {.offset = target_offset(copy, from),
+                                            .length = length,
+                                            .name = *name,
+                                            .chunk_offset = chunk_offset};
+    struct claim claim = {0};
+    if (copy->past)
+        lookback_claim(store_lookback(store), copy->past, name, &claim);
+    int r = history_put_chunk(copy->fs->commit->history, copy->how->to, &chunk,
+                              store_refers_to_remote(store));
+    lookback_unclaim(store_lookback(store), &claim);
     if (r == -ENOENT)
         return copy_bytes(copy, NULL, from, length);
     TRY(r);
@@ -378,6 +389,7 @@ static int copy_past(struct copying *copy, size_t length)
     struct view *view = lookback ? past_views_enter(lookback_views(lookback), slot) : NULL;
     if (!view)
         return -EXDEV;
+    copy->past = view;
     int r = view_extents(view, past_number(copy->how->from), copy->how->from_offset, length,
                          copy_extent, copy);
     past_views_leave(lookback_views(lookback), slot);

@@ -50,7 +50,8 @@ struct pass {
     struct kept history;               /* heads that stay for longer */
     uint64_t kept_bytes;
     struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
-    struct found young;                                         /* that no head named, and stay */
+    struct found young;   /* packs that no head named, and that stay */
+    struct found waiting; /* unreferenced packs that stay */
     struct returned returned;
     struct pack_listing listed;
     uint64_t kept[RUN_PLACES]; /* bit i: run i of the newest head is there */
@@ -150,10 +151,13 @@ static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
     pass->kept_bytes += is_kept ? pack->length : 0;
     if (is_kept)
         kept_count_pack(&pass->history, pack, slack);
-    if (pack->unreferenced && !pack->gone && !is_kept && pack->unreferenced < pass->old &&
-        !is_held(pass, ID_EPOCH(pack->pack)) && pass->unreferenced.count < FOUND_MAX)
-        vector_add(&pass->unreferenced,
-                   (struct item){pack->pack, pack->unreferenced, pack->length});
+    if (!pack->unreferenced || pack->gone)
+        return 0;
+    bool may_go =
+        !is_kept && pack->unreferenced < pass->old && !is_held(pass, ID_EPOCH(pack->pack));
+    struct found *found = may_go ? &pass->unreferenced : &pass->waiting;
+    if (found->count < FOUND_MAX)
+        vector_add(found, (struct item){pack->pack, pack->unreferenced, pack->length});
     return 0;
 }
 
@@ -379,12 +383,28 @@ static int remove_runs(struct pass *pass, const struct item *oldest)
     return r;
 }
 
+/* From now on no file can be made to refer to a chunk of these packs (lookback_claim.c). Those that
+ * one refers to again are left out. An object that is still there after a crash, or as it cannot be
+ * deleted, is a leftover that the view does not know. */
+static int give_up_packs(struct view *view, struct item *items, size_t *count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        int r = view_remote_pack_gone(view, items[i].id);
+        if (r < 0 && r != -EINVAL)
+            return r;
+        if (r == 0)
+            items[kept++] = items[i];
+    }
+    *count = kept;
+    return 0;
+}
+
 /* A pack is unreferenced right before the head is published that does not need it: heads from
  * before that may. */
 static int remove_unreferenced(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
-    struct view *view = remote->store->local.view;
     bool dry = pass->request && pass->request->dry_run;
     size_t kept = 0;
     for (size_t i = 0; i < pass->unreferenced.count; i++)
@@ -395,10 +415,13 @@ static int remove_unreferenced(struct pass *pass, const struct item *oldest)
     if (r == 0 && kept)
         r = remote->prefix.tier->ops->sync(remote->prefix.tier); /* as in remove_items() */
     for (size_t at = 0; at < kept && r == 0; at += BATCH) {
+        struct item *items = pass->unreferenced.at + at;
         size_t count = min_u64(kept - at, BATCH);
-        r = remove_batch(pass, "packs", pass->unreferenced.at + at, count, "no head has needed it");
-        for (size_t i = 0; i < count && r == 0 && !dry; i++)
-            r = view_remote_pack_gone(view, pass->unreferenced.at[at + i].id);
+        r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : gc_check_ours(remote);
+        if (r == 0 && !dry)
+            r = give_up_packs(remote->store->local.view, items, &count);
+        if (r == 0 && count)
+            r = remove_batch(pass, "packs", items, count, "no head has needed it");
     }
     return r;
 }
@@ -428,6 +451,7 @@ static int clean_remote(struct pass *pass)
     keep_returned(pass, &pass->packs);
     keep_returned(pass, &pass->unreferenced);
     keep_returned(pass, &pass->young);
+    keep_returned(pass, &pass->waiting);
     r = remove_runs(pass, oldest);
     if (r == 0)
         r = remove_unreferenced(pass, oldest);
@@ -464,6 +488,7 @@ static int make_pass(struct remote *remote, struct remote_gc_request *request)
         remote_ask_again(remote);
     returned_done(&pass.returned);
     vector_free(&pass.young);
+    vector_free(&pass.waiting);
     vector_free(&pass.heads);
     for (unsigned place = 0; place < RUN_PLACES; place++)
         vector_free(&pass.runs[place]);
@@ -506,12 +531,16 @@ int remote_gc_tick(struct remote *remote)
     struct remote_maintenance *maintenance = remote->maintenance;
     struct remote_gc_request *request = take_request(maintenance);
     int64_t now = clock_monotonic_ns();
-    if (maintenance->gc_at == 0)
-        maintenance->gc_at = now + interval_of(remote);
+    if (maintenance->gc_at == 0) { /* a session begins */
+        maintenance->looks_for_lost = returned_are_due(remote);
+        maintenance->gc_at = maintenance->looks_for_lost ? now : now + interval_of(remote);
+    }
     if (!request && now < maintenance->gc_at)
         return 0;
     int r = make_pass(remote, request);
-    maintenance->gc_at = clock_monotonic_ns() + interval_of(remote);
+    maintenance->looks_for_lost = maintenance->looks_for_lost && r == -EAGAIN;
+    maintenance->gc_at = clock_monotonic_ns() +
+                         (maintenance->looks_for_lost ? INTERVAL_MIN_NS : interval_of(remote));
     if (request)
         end_request(remote, r);
     if (r < 0 && r != -ESTALE && r != -ECANCELED && r != -EAGAIN)
@@ -519,65 +548,4 @@ int remote_gc_tick(struct remote *remote)
                      "deleting unreferenced objects in %s failed (%s); retrying",
                      remote->prefix.name, strerror(-r));
     return r == -ESTALE ? r : 0;
-}
-
-/* --- requests --------------------------------------------------------------------------------- */
-
-/* Why no pass will be made; 0: it will. */
-static int why_no_pass(struct remote *remote)
-{
-    if (remote->options.read_only)
-        return -ESHUTDOWN;
-    if (!remote->prefix.is_attached)
-        return -ENOTCONN;
-    LOCK_SCOPE(&remote->shared.lock);
-    return remote->shared.stopping || remote->shared.fenced ? -ESHUTDOWN : 0;
-}
-
-/* For longer than a lease, since it was asked. Uploads are tried again without end, and the pass
- * comes behind them. */
-static bool is_out_of_reach(struct remote *remote, int64_t asked)
-{
-    LOCK_SCOPE(&remote->shared.lock);
-    int64_t since = remote->shared.unreachable_ns > asked ? remote->shared.unreachable_ns : asked;
-    return remote->shared.unreachable_ns && clock_monotonic_ns() - since > remote->options.lease_ns;
-}
-
-/* Was the pass made, or will there be none? A pass that has begun is waited for: the request is the
- * caller's. */
-static bool is_over(struct remote *remote, const struct remote_gc_request *request, int64_t asked,
-                    int *ret_result)
-{
-    struct remote_maintenance *maintenance = remote->maintenance;
-    int r = request->is_cancelled(request->arg) ? -ECANCELED : why_no_pass(remote);
-    if (r == 0 && is_out_of_reach(remote, asked))
-        r = -ENOTCONN;
-    LOCK_SCOPE(&maintenance->lock);
-    if (r < 0 && maintenance->gc == REMOTE_GC_ASKED) {
-        maintenance->gc = REMOTE_GC_NONE;
-        maintenance->gc_result = r;
-    }
-    *ret_result = maintenance->gc_result;
-    return maintenance->gc == REMOTE_GC_NONE;
-}
-
-int remote_gc_ask(struct remote *remote, struct remote_gc_request *request)
-{
-    struct remote_maintenance *maintenance = remote->maintenance;
-    int r = why_no_pass(remote);
-    if (r < 0)
-        return r;
-    mutex_lock(&maintenance->lock);
-    maintenance->request = request;
-    maintenance->gc = REMOTE_GC_ASKED;
-    mutex_unlock(&maintenance->lock);
-    struct event *progress = horizon_progress(remote->store->commit.horizon);
-    uint64_t seen = event_count(progress);
-    int64_t asked = clock_monotonic_ns();
-    mutex_lock(&remote->shared.lock);
-    remote_kick_locked(remote);
-    mutex_unlock(&remote->shared.lock);
-    while (!is_over(remote, request, asked, &r))
-        (void)event_wait(progress, &seen, clock_monotonic_ns() + SECOND_NS);
-    return r;
 }

@@ -137,7 +137,10 @@ static int publish_head(struct upload *up, struct head *head)
     describe_head(remote, up->cut, head);
     TRY(remote_publish_head(remote, head));
     /* The head is there: whatever fails from here on, the next head comes after it. */
-    int r = view_published(store->local.view, up->cut, head->number);
+    int r = store->node ? 0 : upload_begin_dooms(up);
+    if (r == 0)
+        r = view_published(store->local.view, up->cut, head->number);
+    upload_end_dooms(up);
     if (r == 0)
         runs_tidy(&store->local, store->commit.room, head);
     return r;

@@ -5,6 +5,7 @@
  *   upload_order.c  what is sent before what
  *   upload_packs.c  a list of chunks is divided into packs, and sent
  *   upload_read.c   a chunk, from wherever it still is whole
+ *   upload_doom.c   which packs its head leaves unreferenced
  *
  * With reduce=dense a chunk may be stored by means of others, so a round has phases
  * (dense/round.h). */
@@ -32,8 +33,9 @@ struct upload_chunk {
 struct upload {
     struct remote *remote;
     struct view_cut *cut;
-    uint64_t pending_bytes; /* stored on NVMe, that the remote lacks */
-    VECTOR(uint64_t) pins;  /* packs on NVMe, ascending */
+    uint64_t pending_bytes;  /* stored on NVMe, that the remote lacks */
+    VECTOR(uint64_t) pins;   /* packs on NVMe, ascending */
+    VECTOR(uint64_t) doomed; /* packs in the remote that the view is about to leave unreferenced */
 
     struct dense_round *dense;       /* NULL: without reduce=dense */
     struct layout *layout;           /* NULL: a small round, which makes a pack */
@@ -58,6 +60,13 @@ struct upload {
 
 /* Sends what the remote lacks of the cut, phase after phase. */
 CAIRN_MUST_CHECK int upload_send_pending(struct upload *up);
+
+/* --- upload_doom.c ---------------------------------------------------------------------------- */
+
+/* Before view_published(): marks the packs that the head leaves unreferenced, and spares those that
+ * staged content needs. Then, whatever came of it, upload_end_dooms(). */
+CAIRN_MUST_CHECK int upload_begin_dooms(struct upload *up);
+void upload_end_dooms(struct upload *up);
 
 /* --- upload_packs.c --------------------------------------------------------------------------- */
 

@@ -78,10 +78,11 @@ struct stage_chunk_range {
     uint64_t offset, length;
     struct chunk_name name;
     uint32_t chunk_offset;
-    uint64_t pack;
+    uint64_t pack;   /* on NVMe; 0: none, then there is the other one */
+    uint64_t remote; /* the pack in the remote; 0: none is to be held for the range */
 };
 
-/* A range of the draft becomes a reference to a stored chunk, whose pack the caller has pinned.
+/* A range of the draft becomes a reference to a stored chunk, whose packs the caller has pinned.
  * -EAGAIN: no room in the log. */
 CAIRN_MUST_CHECK int stage_put_chunk(struct stage *stage, const struct stage_change *change,
                                      const struct stage_chunk_range *chunk);

@@ -324,7 +324,8 @@ int stage_put_chunk(struct stage *stage, const struct stage_change *change,
                           .starts_write = true,
                           .name = chunk->name,
                           .chunk_offset = chunk->chunk_offset,
-                          .pack = chunk->pack};
+                          .pack = chunk->pack,
+                          .remote = chunk->remote};
     layer_put_locked(stage, draft, &range);
     draft->size = max_u64(draft->size, chunk->offset + chunk->length);
     draft->mtime = change->time;

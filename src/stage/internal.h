@@ -28,7 +28,7 @@ struct range {
     uint32_t slab, slab_offset; /* RANGE_MEMORY */
     struct chunk_name name;     /* RANGE_CHUNK */
     uint32_t chunk_offset;
-    uint64_t pack;
+    uint64_t pack, remote; /* as of struct stage_chunk_range */
 };
 
 RB_HEAD(range_tree, range);
@@ -106,6 +106,7 @@ struct stage_locked {
     bool refused;             /* a writer was, since room last came free */
     struct stage_file *files; /* by ino */
     struct pack_use *packs;
+    uint64_t remote_ranges; /* that refer to a pack in the remote */
     struct layer_list drafts, sealed;
     uint64_t draft_count; /* of files with a name: they will be sealed */
     uint32_t range_count;

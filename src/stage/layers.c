@@ -36,6 +36,18 @@ static void use_pack_locked(struct stage *stage, uint64_t pack, int change)
     }
 }
 
+/* Ids of packs on NVMe and in the remote are of one series. 0: a recovery knows no pack. */
+static void use_packs_locked(struct stage *stage, const struct range *range, int change)
+{
+    check_held(&stage->locked.lock);
+    if (range->pack || !range->remote)
+        use_pack_locked(stage, range->pack, change);
+    if (range->remote) {
+        use_pack_locked(stage, range->remote, change);
+        stage->locked.remote_ranges += (uint64_t)(int64_t)change;
+    }
+}
+
 /* Adds (or with -1 takes away) a range's weight to its slab, its layer and the stage's accounts. */
 static void account_locked(struct stage *stage, struct range *range, int sign)
 {
@@ -43,7 +55,7 @@ static void account_locked(struct stage *stage, struct range *range, int sign)
     struct layer *layer = range->layer;
     uint64_t bytes = sign > 0 ? range->length : (uint64_t) - (int64_t)range->length;
     if (range->kind == RANGE_CHUNK) {
-        use_pack_locked(stage, range->pack, sign);
+        use_packs_locked(stage, range, sign);
         layer->chunk_bytes += bytes;
     }
     if (range->kind != RANGE_MEMORY)
@@ -167,7 +179,8 @@ void layer_erase_locked(struct stage *stage, struct layer *layer, uint64_t offse
 static bool goes_on(const struct range *before, const struct range *what)
 {
     return before && before->kind == RANGE_CHUNK && what->kind == RANGE_CHUNK &&
-           before->pack == what->pack && before->offset + before->length == what->offset &&
+           before->pack == what->pack && before->remote == what->remote &&
+           before->offset + before->length == what->offset &&
            before->chunk_offset + before->length == what->chunk_offset &&
            memcmp(&before->name, &what->name, sizeof what->name) == 0;
 }

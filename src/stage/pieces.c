@@ -185,6 +185,12 @@ void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part
     room_changed(stage);
 }
 
+bool stage_refers_to_remote(struct stage *stage)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    return stage->locked.remote_ranges > 0;
+}
+
 bool stage_uses_pack(struct stage *stage, uint64_t pack)
 {
     LOCK_SCOPE(&stage->locked.lock);

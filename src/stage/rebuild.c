@@ -200,7 +200,7 @@ static void put_item_locked(struct rebuild *rb, struct layer *draft, const struc
         range.chunk_offset = item->slab_offset;
         /* 0: of no known pack, which is damage only if nothing supersedes it (its pack may have
          * been dropped since). */
-        range.pack = rb->how->pack_of(&item->name, rb->how->arg);
+        range.pack = rb->how->pack_of(&item->name, &range.remote, rb->how->arg);
     } else if (item->slab == SLAB_NONE) {
         range.kind = RANGE_HOLE;
     } else {

@@ -52,11 +52,11 @@ CAIRN_MUST_CHECK int stage_replay_log(struct stage *stage,
 
 /* Rebuilds the layers from log and slabs. Called once, after the log was replayed into the
  * namespace. durable(): the version of `ino` that the view has, and its size; UINT64_MAX: no such
- * inode, drop what is staged of it. pack_of(): the pack in which a chunk of a piece lies; 0:
- * unknown, which is damage. */
+ * inode, drop what is staged of it. pack_of(): the pack on NVMe in which a chunk of a piece
+ * lies, and the one in the remote; 0: none. A chunk that has neither is damage. */
 struct stage_rebuild {
     uint64_t (*durable)(uint64_t ino, uint64_t *ret_size, void *arg);
-    uint64_t (*pack_of)(const struct chunk_name *name, void *arg);
+    uint64_t (*pack_of)(const struct chunk_name *name, uint64_t *ret_remote, void *arg);
     void *arg;
 };
 CAIRN_MUST_CHECK int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how);

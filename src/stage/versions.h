@@ -108,8 +108,10 @@ size_t stage_draft_stretch(struct stage *stage, const struct stage_stretch *stre
 void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part *parts,
                       size_t count, const struct stage_chunk_range *chunk);
 
-/* Do ranges refer to chunks of a pack that the view does not know or may drop. */
+/* Do ranges refer to chunks of a pack, on NVMe or in the remote, that the view does not know or may
+ * drop? Any thread, as the next. */
 bool stage_uses_pack(struct stage *stage, uint64_t pack);
+bool stage_refers_to_remote(struct stage *stage);
 
 /* Drafts to seal in the background: idle for `idle_ns`, or older than `age_ns` and smaller than
  * `small_bytes`; in a crowded stage those with most pieces. */

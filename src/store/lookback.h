@@ -48,6 +48,19 @@ bool lookback_known(struct lookback *lookback, unsigned slot, struct lookback_it
 CAIRN_MUST_CHECK int lookback_enter(struct lookback *lookback, unsigned slot, struct view **ret);
 struct past_views *lookback_views(struct lookback *lookback);
 
+/* May files refer to chunks that lie in the remote alone? */
+bool store_refers_to_remote(struct store *store);
+/* Before a file is made to refer to a chunk of an open state: if the newest state's view knows no
+ * place of the chunk in the remote, it gets the one that `past` knows, with all chunks of that
+ * pack. *ret: the packs, which keep their chunks until lookback_unclaim(); none: nothing was to be
+ * done, or nothing can be, e.g. as gc deletes the pack. Does not wait for the remote. */
+struct claim {
+    VECTOR(uint64_t) packs;
+};
+void lookback_claim(struct lookback *lookback, struct view *past, const struct chunk_name *name,
+                    struct claim *ret);
+void lookback_unclaim(struct lookback *lookback, struct claim *claim);
+
 /* Most memory that open states take. NULL is fine. */
 uint64_t lookback_memory(const struct lookback *lookback);
 

@@ -40,6 +40,11 @@ void reader_close(struct store *store)
         store_discard(store);
 }
 
+uint64_t reader_shown_head(const struct store *store)
+{
+    return view_remote(store->local.view).head;
+}
+
 const char *reader_shown_instead(const struct store *store)
 {
     return store->remote ? remote_shown_instead(store->remote) : NULL;

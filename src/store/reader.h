@@ -17,6 +17,8 @@ struct view_remote_pack;
  * is wrong (caller frees). */
 CAIRN_MUST_CHECK int reader_open(const struct store_options *options, struct store **ret,
                                  char **ret_text);
+/* With options->remote: the number of the head that is shown. */
+uint64_t reader_shown_head(const struct store *store);
 void reader_close(struct store *store);
 
 /* Why the newest published state is not shown; NULL: it is, as far as is known.

@@ -18,6 +18,7 @@
 #include "nodes/node.h"
 #include "remote/life.h"
 #include "store/internal.h"
+#include "view/remote.h"
 
 /* --- the stage -------------------------------------------------------------------------------- */
 
@@ -217,11 +218,20 @@ static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
     return durable.version;
 }
 
-static uint64_t pack_of_chunk(const struct chunk_name *name, void *arg)
+/* Of no pack: a new view does not know those that no head needed when a file was made to refer to
+ * them. */
+#define PACK_NOT_KNOWN UINT64_MAX
+
+static uint64_t pack_of_chunk(const struct chunk_name *name, uint64_t *ret_remote, void *arg)
 {
     struct replay *rp = arg;
     struct chunk_entry entry;
     uint64_t refs;
+    *ret_remote = 0;
+    if (view_remote_place(rp->store->local.view, name, &entry) == 0)
+        *ret_remote = entry.pack;
+    else if (rp->store->own->view_is_new && local_has_remote(&rp->store->local))
+        *ret_remote = PACK_NOT_KNOWN; /* gc looks for it once the file is durable (returned.c) */
     if (packs_find_fresh(rp->store->commit.packs, name, &entry) != 0)
         return entry.pack;
     return view_chunk(rp->store->local.view, name, &entry, &refs) == 0 ? entry.pack : 0;

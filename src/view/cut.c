@@ -58,6 +58,7 @@ void view_cut_close(struct view_cut *cut)
     snap_end(&cut->snap);
     vector_free(&cut->named);
     vector_free(&cut->unreferenced);
+    vector_free(&cut->spared);
     vector_free(&cut->removed);
     vector_free(&cut->revived);
     vector_free(&cut->revived_packs);
@@ -363,6 +364,7 @@ int view_cut_rows(struct view_cut *cut, int64_t now,
     struct rows rows = {.cut = cut, .fn = fn, .arg = arg};
     cut->now = now;
     cut->named.count = cut->unreferenced.count = cut->removed.count = cut->missing.count = 0;
+    cut->spared.count = 0;
     cut->revived.count = cut->revived_packs.count = 0;
     int r = snap_resume(&cut->snap);
     if (r == 0)
@@ -386,13 +388,50 @@ static int note_packs_named_by_cut(struct txn *txn, const struct ids *ids, uint6
     return 0;
 }
 
-/* A chunk of such a pack may have come to life again since the cut: it is pending upload anew. */
-static int note_unreferenced(struct txn *txn, const struct ids *ids, int64_t now, uint64_t head)
+void view_cut_spare(struct view_cut *cut, bool (*fn)(uint64_t pack, void *arg), void *arg)
+{
+    size_t kept = 0;
+    cut->spares = true;
+    for (size_t i = 0; i < cut->unreferenced.count; i++) {
+        uint64_t pack = cut->unreferenced.at[i];
+        if (fn(pack, arg))
+            cut->unreferenced.at[kept++] = pack;
+        else
+            vector_add(&cut->spared, pack);
+    }
+    cut->unreferenced.count = kept;
+}
+
+/* The head says that nothing needs the pack; the next one says otherwise. */
+static void name_again(struct txn *txn)
+{
+    txn->remote_pack.pub.head = 0;
+    txn->remote_pack_dirty = true;
+}
+
+static int note_spared(struct txn *txn, const struct ids *ids)
 {
     for (size_t i = 0; i < ids->count; i++) {
+        TRY(remote_pack_load(txn, ids->at[i]));
+        name_again(txn);
+    }
+    return 0;
+}
+
+/* A chunk of such a pack may have come to life again since the cut: its pack stays, or the chunk is
+ * pending upload anew. */
+static int note_unreferenced(struct txn *txn, const struct view_cut *cut, uint64_t head)
+{
+    const struct ids *ids = &cut->unreferenced;
+    for (size_t i = 0; i < ids->count; i++) {
+        TRY(remote_pack_load(txn, ids->at[i]));
+        if (cut->spares && txn->remote_pack.pub.live_count > 0) {
+            name_again(txn);
+            continue;
+        }
         TRY(remote_pack_forget_placed(txn, ids->at[i]));
         remote_pack_leave_count(txn);
-        txn->remote_pack.pub.unreferenced = now;
+        txn->remote_pack.pub.unreferenced = cut->now;
         txn->remote_pack.pub.until = head;
         txn->remote_pack_dirty = true;
     }
@@ -422,7 +461,9 @@ static int note_published(struct view_cut *cut, uint64_t head)
     txn_begin(&txn, cut->view);
     int r = note_packs_named_by_cut(&txn, &cut->named, head);
     if (r == 0)
-        r = note_unreferenced(&txn, &cut->unreferenced, cut->now, head);
+        r = note_unreferenced(&txn, cut, head);
+    if (r == 0)
+        r = note_spared(&txn, &cut->spared);
     if (r == 0) {
         note_packs_removed_by_cut(&txn, &cut->removed);
         note_reported_again(&txn, &cut->missing);

@@ -16,9 +16,11 @@ struct view_cut {
     int64_t now;
     bool is_alone;                           /* no remote is told of */
     struct ids named, unreferenced, removed; /* packs: first named, no longer needed, gone */
-    struct names missing;                    /* chunks that the rows call missing */
-    struct names revived;                    /* bases that only chunks sent for the cut rest on */
-    struct ids revived_packs;                /* where these lie */
+    bool spares;                             /* view_cut_spare() was called */
+    struct ids spared;        /* packs that the head calls unreferenced, and that are to stay */
+    struct names missing;     /* chunks that the rows call missing */
+    struct names revived;     /* bases that only chunks sent for the cut rest on */
+    struct ids revived_packs; /* where these lie */
 };
 
 /* The chunk as it is at the cut. One that only others rest on may be known by its name alone. */

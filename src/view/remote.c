@@ -169,6 +169,39 @@ int view_remote_pack_returned(struct view *view, uint64_t pack, uint64_t length,
     return r < 0 ? r : 0;
 }
 
+/* A chunk that has a place already keeps it. */
+static int claim_chunk(struct txn *txn, uint64_t pack, const struct chunk_entry *found)
+{
+    struct chunk_row placed;
+    struct chunk_entry entry = *found;
+    entry.pack = pack;
+    int r = look_chunk(&txn->look, KEY_REMOTE_CHUNK, &entry.name, &placed);
+    if (r != -ENOENT)
+        return r;
+    r = entry_check(txn, &entry);
+    if (r == -EUCLEAN) { /* a base has no place, or lies deeper than then */
+        txn->why = NULL;
+        return 0;
+    }
+    return r < 0 ? r : remote_chunk_place(txn, &entry);
+}
+
+int view_remote_pack_claimed(struct view *view, uint64_t pack, const struct chunk_entry *entries,
+                             uint32_t count)
+{
+    struct txn txn;
+    txn_begin(&txn, view);
+    int r = txn.remote.pub.tracks ? remote_pack_load(&txn, pack) : -ENOENT;
+    if (r == 0 && (txn.remote_pack.pub.gone || txn.remote_pack.pub.suspect))
+        r = -ENOENT;
+    if (r == 0)
+        r = remote_pack_take_back(&txn, pack, txn.remote_pack.pub.length,
+                                  txn.remote_pack.pub.count);
+    for (uint32_t i = 0; i < count && r == 0; i++)
+        r = claim_chunk(&txn, pack, &entries[i]);
+    return commit_remote(&txn, r);
+}
+
 int view_remote_pack_gone(struct view *view, uint64_t pack)
 {
     struct txn txn;

@@ -126,7 +126,15 @@ CAIRN_MUST_CHECK int view_remote_pack_returned(struct view *view, uint64_t pack,
                                                const struct chunk_entry *entries, uint32_t count,
                                                uint32_t *ret_placed);
 
-/* The object of an unreferenced pack was deleted. -ENOENT: unknown; -EINVAL: not unreferenced. */
+/* Files may refer to chunks of this pack again: it counts as one that is needed, until a head is
+ * published that does not need it. Chunks that have no place there get this one, in the order of
+ * the entries, as view_remote_placed(); not one whose bases have none. -ENOENT: unknown, gone or
+ * suspect. */
+CAIRN_MUST_CHECK int view_remote_pack_claimed(struct view *view, uint64_t pack,
+                                              const struct chunk_entry *entries, uint32_t count);
+
+/* The object of an unreferenced pack is about to be deleted: no more can be made of it. -ENOENT:
+ * unknown; -EINVAL: not unreferenced (it was claimed, or came back). */
 CAIRN_MUST_CHECK int view_remote_pack_gone(struct view *view, uint64_t pack);
 
 /* *ret_cut: the cut with which the newest change of the inode's row came that is not published; 0:
@@ -195,6 +203,11 @@ CAIRN_MUST_CHECK int view_cut_rows(struct view_cut *cut, int64_t now,
 
 /* A head was published that differs from the newest known one by its number alone. */
 CAIRN_MUST_CHECK int view_note_head(struct view *view, uint64_t head);
+
+/* After view_cut_rows(), before view_published(): of the packs that the run leaves unreferenced,
+ * the view keeps as they are those for which `fn` returns false, and those that came to be needed
+ * since the cut. The next run says so. `fn` is called without locks. */
+void view_cut_spare(struct view_cut *cut, bool (*fn)(uint64_t pack, void *arg), void *arg);
 
 /* The head with that run was published: one atomic write. */
 CAIRN_MUST_CHECK int view_published(struct view *view, struct view_cut *cut, uint64_t head);

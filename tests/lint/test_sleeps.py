@@ -59,7 +59,7 @@ ALLOWED = {
     "prefix/prefix.c": (1, "the remote, which may not show all: before the next look"),
     "prefix/run_fetch.c": (1, "the remote, before the next try"),
     "prefix/runs.c": (1, "as run_fetch.c"),
-    "remote/gc.c": (1, "the remote, which has been out of reach for a lease by the clock"),
+    "remote/gc_ask.c": (1, "the remote, which has been out of reach for a lease by the clock"),
     "remote/again.c": (1, "the remote, which may not show all: before the next look"),
     "remote/follow.c": (1, "a newer head in the remote"),
     "remote/remote.c": (2, "the remote takes the lease back: no longer than a moment; its prefix pauses"),

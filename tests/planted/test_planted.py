@@ -43,6 +43,7 @@ FOUND_BY = {
     "collect_a_kept_head": (KEEP, "test_the_newest_states_stay and dir"),
     "collect_a_kept_pack": (KEEP, "test_the_newest_states_stay and dir"),
     "collect_a_kept_run": (KEEP, "test_the_newest_states_stay and dir"),
+    "doom_what_is_staged": ("remote/test_by_reference.py", "test_a_reference_that_is_staged_holds_the_pack and dir-closed"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
     "dead_left_out": (HELD, "test_what_the_others_told_is_given_up and dir-gone"),
     "lost_stay_goes_on": (HELD, "test_what_the_others_told_is_given_up and dir-power"),

@@ -112,8 +112,9 @@ static uint32_t chunk_number(const struct chunk_name *name)
     return number;
 }
 
-static uint64_t pack_of(const struct chunk_name *name, void *arg)
+static uint64_t pack_of(const struct chunk_name *name, uint64_t *ret_remote, void *arg)
 {
+    *ret_remote = 0;
     struct stage_fixture *f = arg;
     uint32_t number = chunk_number(name);
     return number < f->chunk_count ? f->chunks[number].pack : 0;

@@ -110,6 +110,14 @@ uint64_t remote_pack_of(struct view *view, uint32_t id)
     return r == 0 ? entry.pack : 0;
 }
 
+bool is_published(uint32_t id)
+{
+    struct chunk_name name = chunk_of(id);
+    struct chunk_entry entry;
+    bool published = false;
+    return view_remote_chunk(f.view, &name, &entry, &published) == 0 && published;
+}
+
 struct view_remote_pack remote_pack(uint64_t id)
 {
     struct view_remote_pack pack;

@@ -43,6 +43,7 @@ void raw_delete(const struct key *key);
 
 /* Pack of the chunk's place; 0: none. */
 uint64_t remote_pack_of(struct view *view, uint32_t id);
+bool is_published(uint32_t id); /* a chunk */
 struct view_remote_pack remote_pack(uint64_t id);
 /* As 0.2.0 did with a pack that was missing: its chunks have no place any more. */
 void give_up_pack(uint64_t pack);

@@ -99,16 +99,6 @@ static int pick_pack(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-static bool is_published(uint32_t id)
-{
-    struct chunk_name name = chunk_of(id);
-    struct chunk_entry entry;
-    bool published;
-    int r = view_remote_chunk(f.view, &name, &entry, &published);
-    cr_assert(r == 0 || r == -ENOENT);
-    return r == 0 && published;
-}
-
 /* A pack that is not needed goes, or one that is published. What is published can be read there. */
 static void drop_local(void)
 {

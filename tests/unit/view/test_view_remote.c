@@ -362,3 +362,95 @@ Test(view_remote, gone_is_for_unreferenced_packs)
     assert_i64(remote_row(&remote, key.bytes, key.len, value), -1);
     expect_same_adopted();
 }
+
+/* --- what earlier states have ----------------------------------------------------------------- */
+
+static bool spare(uint64_t pack, void *arg)
+{
+    return pack != *(const uint64_t *)arg;
+}
+
+/* Publishes the cut; the view is not to leave this pack unreferenced. */
+static void publish_sparing(struct view_cut *cut, int64_t now, uint64_t pack)
+{
+    (void)remote_make(&remote, cut, now);
+    view_cut_spare(cut, spare, &pack);
+    remote_publish(&remote, f.view, cut);
+    view_cut_close(cut);
+}
+
+/* Pack 100, which only an earlier state needs. */
+static struct chunk_entry leave_a_pack(void)
+{
+    PACK_OF(10, 1);
+    FILE_OF(2, "a", 1);
+    apply_ok(&f);
+    assert_i64(view_track(f.view), 0);
+    struct view_cut *c = cut_now();
+    PLACE(100, 1);
+    (void)publish(c, 5);
+    add_unlink(&f, 2, ROOT_INO, "a", 0);
+    apply_ok(&f);
+    (void)publish(cut_now(), 6);
+    assert_i64(remote_pack(100).unreferenced, 6);
+    assert_u64(remote_pack_of(f.view, 1), 0);
+    return remote_entry(100, 1, 64);
+}
+
+Test(view_remote, a_claimed_pack_is_needed_again)
+{
+    struct chunk_entry entry = leave_a_pack();
+    assert_i64(view_remote_pack_claimed(f.view, 100, &entry, 1), 0);
+    assert_i64(remote_pack(100).unreferenced, 0);
+    assert_i64(view_remote_pack_gone(f.view, 100), -EINVAL, "gc leaves it");
+    expect_check_ok(f.view);
+    publish_sparing(cut_now(), 7, 100);
+    assert_i64(remote_pack(100).unreferenced, 0, "something that is staged refers to it");
+    assert_u64(remote_pack_of(f.view, 1), 100);
+    FILE_OF(3, "b", 1);
+    apply_ok(&f);
+    assert_u64(view_remote(f.view).pending_chunks, 0, "nothing is to be uploaded");
+    (void)publish(cut_now(), 8);
+    cr_assert(remote_pack(100).head == remote.head && is_published(1));
+    expect_check_ok(f.view);
+    expect_same_adopted();
+}
+
+Test(view_remote, a_claim_that_nothing_came_of_ends)
+{
+    struct chunk_entry entry = leave_a_pack();
+    assert_i64(view_remote_pack_claimed(f.view, 100, &entry, 1), 0);
+    (void)publish(cut_now(), 7);
+    assert_i64(remote_pack(100).unreferenced, 7);
+    assert_u64(remote_pack_of(f.view, 1), 0);
+    expect_check_ok(f.view);
+    expect_same_adopted();
+}
+
+Test(view_remote, a_pack_that_goes_cannot_be_claimed)
+{
+    struct chunk_entry entry = leave_a_pack();
+    assert_i64(view_remote_pack_gone(f.view, 100), 0);
+    assert_i64(view_remote_pack_claimed(f.view, 100, &entry, 1), -ENOENT);
+    assert_i64(view_remote_pack_claimed(f.view, 99, &entry, 1), -ENOENT);
+    assert_u64(remote_pack_of(f.view, 1), 0);
+    expect_check_ok(f.view);
+}
+
+/* A file was made to refer to the pack after the cut that calls it unreferenced. */
+Test(view_remote, what_came_to_be_needed_since_the_cut_stays)
+{
+    struct chunk_entry entry = leave_a_pack();
+    assert_i64(view_remote_pack_claimed(f.view, 100, &entry, 1), 0);
+    struct view_cut *c = cut_now();
+    FILE_OF(3, "b", 1);
+    apply_ok(&f);
+    publish_sparing(c, 7, 0);
+    cr_assert(remote_pack(100).unreferenced == 0 && remote_pack(100).head == 0);
+    assert_u64(remote_pack_of(f.view, 1), 100);
+    cr_assert_not(is_published(1), "NVMe's copy stays until the next head");
+    (void)publish(cut_now(), 8);
+    cr_assert(is_published(1));
+    expect_check_ok(f.view);
+    expect_same_adopted();
+}

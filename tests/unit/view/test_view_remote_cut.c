@@ -7,14 +7,6 @@
 
 TestSuite(view_remote_cut, .init = begin_remote, .fini = end_remote);
 
-static bool is_published(uint32_t id)
-{
-    struct chunk_name name = chunk_of(id);
-    struct chunk_entry entry;
-    bool published = false;
-    return view_remote_chunk(f.view, &name, &entry, &published) == 0 && published;
-}
-
 static uint64_t unpublished(uint64_t ino)
 {
     uint64_t cut_seq = 77;

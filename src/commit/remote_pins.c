@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Pins of packs in the remote: while a reference to a chunk there is made, no head leaves the packs
+ * unreferenced that have the chunk and what it rests on. The ids of packs there and on NVMe are of
+ * one series, and so are the pins. */
+#include "commit/local.h"
+#include "commit/packs_internal.h"
+#include "view/remote.h"
+
+#define TRIES 3
+
+static bool has_id(const struct remote_pins *pins, uint64_t pack)
+{
+    for (size_t i = 0; i < pins->count; i++)
+        if (pins->at[i] == pack)
+            return true;
+    return false;
+}
+
+static bool pin_chain(struct packs *packs, const struct chunk_name *name, unsigned levels,
+                      struct remote_pins *pins)
+{
+    struct chunk_entry entry;
+    struct view_remote_pack pack;
+    struct view *view = packs->local->view;
+    if (view_remote_place(view, name, &entry) < 0)
+        return false;
+    if (!has_id(pins, entry.pack)) {
+        if (view_remote_pack(view, entry.pack, &pack) < 0 || pack.suspect ||
+            !packs_pin(packs, entry.pack))
+            return false;
+        vector_add(pins, entry.pack);
+    }
+    for (unsigned i = 0; i < entry.ref_count; i++)
+        if (levels == 0 || !pin_chain(packs, &entry.refs[i].name, levels - 1, pins))
+            return false;
+    return true;
+}
+
+void packs_unpin_remote(struct packs *packs, struct remote_pins *pins)
+{
+    for (size_t i = 0; i < pins->count; i++)
+        packs_unpin(packs, pins->at[i]);
+    vector_free(pins);
+}
+
+/* A place is lost only between a mark and its end: without one in between, what was found is
+ * pinned. */
+uint64_t packs_pin_remote(struct packs *packs, const struct chunk_name *name,
+                          struct remote_pins *ret)
+{
+    *ret = (struct remote_pins){0};
+    for (unsigned i = 0; i < TRIES; i++) {
+        uint64_t dooms = atomic_load(&packs->dooms);
+        bool pinned = pin_chain(packs, name, CHUNK_DEPTH_MAX, ret);
+        if (pinned && atomic_load(&packs->dooms) == dooms)
+            return ret->at[0];
+        packs_unpin_remote(packs, ret);
+        if (!pinned)
+            break;
+    }
+    return 0;
+}
+
+bool packs_begin_doom(struct packs *packs, uint64_t pack)
+{
+    LOCK_SCOPE(&packs->lock);
+    atomic_fetch_add(&packs->dooms, 1);
+    return packs_mark_locked(packs, pack);
+}
+
+void packs_end_doom(struct packs *packs, uint64_t pack)
+{
+    LOCK_SCOPE(&packs->lock);
+    atomic_fetch_add(&packs->dooms, 1);
+    packs_unmark_locked(packs, pack);
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which packs the view may leave unreferenced with a head: not those that were made to be referred
+ * to since its cut, by staged content that the view does not know yet. The order is that of a pack
+ * on NVMe that goes: first the mark, then the question. A thread that refers to a chunk from now on
+ * sees the mark; one that did before has its packs pinned (then there is no mark), or its reference
+ * is staged, or applied. */
+#include "remote/upload.h"
+
+#include "commit/packs.h"
+#include "stage/versions.h"
+
+DEFINE_VECTOR(pack_ids, uint64_t);
+
+struct holding {
+    struct upload *up;
+    struct pack_ids ids; /* of packs that staged content needs, with what they rest on */
+    unsigned levels;     /* of bases that are followed */
+};
+
+static bool has_id(const struct pack_ids *ids, uint64_t pack)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->at[i] == pack)
+            return true;
+    return false;
+}
+
+static int hold_pack(struct holding *holding, uint64_t pack);
+
+static int hold_bases(const struct chunk_entry *entry, bool is_needed, void *arg)
+{
+    struct holding *holding = arg;
+    struct chunk_entry base;
+    (void)is_needed;
+    for (unsigned i = 0; i < entry->ref_count && holding->levels > 0; i++) {
+        int r =
+            view_remote_place(holding->up->remote->store->local.view, &entry->refs[i].name, &base);
+        holding->levels--;
+        if (r == 0)
+            r = hold_pack(holding, base.pack);
+        holding->levels++;
+        if (r < 0 && r != -ENOENT)
+            return r;
+    }
+    return 0;
+}
+
+/* All chunks of a pack count, not only those that are referred to: that holds more, for a while. */
+static int hold_pack(struct holding *holding, uint64_t pack)
+{
+    if (has_id(&holding->ids, pack))
+        return 0;
+    vector_add(&holding->ids, pack);
+    return view_remote_pack_chunks(holding->up->remote->store->local.view, pack, hold_bases,
+                                   holding);
+}
+
+static int hold_if_used(const struct view_remote_pack *pack, void *arg)
+{
+    struct holding *holding = arg;
+    bool is_used = !pack->unreferenced && !pack->gone &&
+                   stage_uses_pack(holding->up->remote->store->local.stage, pack->pack);
+    return is_used ? hold_pack(holding, pack->pack) : 0;
+}
+
+static bool begin_doom(uint64_t pack, void *arg)
+{
+    struct upload *up = arg;
+    bool may = packs_begin_doom(up->remote->store->commit.packs, pack);
+    if (may)
+        vector_add(&up->doomed, pack);
+    return may;
+}
+
+static bool is_not_held(uint64_t pack, void *arg)
+{
+    return !has_id(arg, pack);
+}
+
+int upload_begin_dooms(struct upload *up)
+{
+    struct store *store = up->remote->store;
+    struct holding holding = {.up = up, .levels = CHUNK_DEPTH_MAX};
+    view_cut_spare(up->cut, begin_doom, up);
+    if (up->doomed.count == 0 || !stage_refers_to_remote(store->local.stage))
+        return 0;
+    int r = view_remote_packs(store->local.view, hold_if_used, &holding);
+    if (r == 0)
+        view_cut_spare(up->cut, is_not_held, &holding.ids);
+    vector_free(&holding.ids);
+    return r;
+}
+
+void upload_end_dooms(struct upload *up)
+{
+    for (size_t i = 0; i < up->doomed.count; i++)
+        packs_end_doom(up->remote->store->commit.packs, up->doomed.at[i]);
+    vector_free(&up->doomed);
+}
