@@ -15,6 +15,7 @@
 
 #define QUEUE_MAX 64u
 #define TICK_MS 200
+#define STEP (1u << 20)
 #define RANGE_MAX (256ull << 20) /* between two looks at an interrupt */
 #define CAUSES_NAMED 3u
 /* not the bits that say on whose behalf it runs: the owner is another */
@@ -363,35 +364,71 @@ static int open_past(const struct file_copy *file, uint64_t ino)
     return -1;
 }
 
+struct past_job {
+    struct file_copy *file;
+    int from; /* in .history */
+};
+
 /* What the mount cannot refer to, the kernel reads and writes. */
-static bool copy_range(struct file_copy *file, int from, uint64_t *done)
+static int copy_range(struct file_copy *file, int from, uint64_t *done)
 {
     off64_t in = 0, out = 0;
-    while (*done < file->attrs.size && !interrupted()) {
+    while (*done < file->attrs.size) {
+        if (interrupted())
+            return -EINTR;
         ssize_t n = copy_file_range(from, &in, file->fd, &out,
                                     min_u64(file->attrs.size - *done, RANGE_MAX), 0);
         if (n <= 0)
-            return false;
+            return n < 0 ? -errno : -EIO;
         *done += (uint64_t)n;
         atomic_fetch_add(&file->copy->bytes, (uint64_t)n);
     }
-    return *done == file->attrs.size;
+    return 0;
 }
 
-/* False: the file is empty, and its bytes are to be read. */
-static bool copy_past(struct file_copy *file, uint64_t ino)
+/* Where that is refused: from the same place on. */
+static int copy_bytes(struct file_copy *file, int from, uint64_t done)
 {
+    _cleanup_free_ uint8_t *bytes = xmalloc(STEP);
+    while (done < file->attrs.size) {
+        if (interrupted())
+            return -EINTR;
+        ssize_t n = pread(from, bytes, STEP, (off_t)done);
+        if (n <= 0)
+            return n < 0 ? -errno : -EIO;
+        TRY(io_pwrite_full(file->fd, bytes, (size_t)n, done));
+        done += (uint64_t)n;
+        atomic_fetch_add(&file->copy->bytes, (uint64_t)n);
+    }
+    return 0;
+}
+
+static void copy_past(void *arg)
+{
+    struct past_job *job = arg;
+    struct file_copy *file = job->file;
     uint64_t done = 0;
-    _cleanup_close_ int from = open_past(file, ino);
-    if (from < 0)
-        return false;
-    if (copy_range(file, from, &done))
-        return true;
-    atomic_fetch_sub(&file->copy->bytes, done);
-    int r = ftruncate(file->fd, 0) < 0 ? -errno : interrupted() ? -EINTR : 0;
+    int r = copy_range(file, job->from, &done);
+    if (r < 0 && r != -EINTR)
+        r = copy_bytes(file, job->from, done);
     if (r < 0)
         atomic_store(&file->error, r);
-    return r < 0;
+    (void)close(job->from);
+    free(job);
+    file_copy_put(file);
+}
+
+/* False: the file's bytes are to be read from the store. */
+static bool start_past(struct file_copy *file, uint64_t ino)
+{
+    int from = open_past(file, ino);
+    if (from < 0)
+        return false;
+    struct past_job *job = xmalloc(sizeof *job);
+    *job = (struct past_job){file, from};
+    atomic_fetch_add(&file->reads, 1);
+    pool_submit(file->copy->pool, copy_past, job);
+    return true;
 }
 
 void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name,
@@ -414,7 +451,7 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
     file->fd =
         openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     int r = file->fd < 0 || file->dir_fd < 0 ? -errno : 0;
-    if (r == 0 && !copy_past(file, inode->ino))
+    if (r == 0 && !start_past(file, inode->ino))
         r = reader_plan(copy->store, inode->ino, file_copy_start_read, &calls);
     if (r < 0)
         atomic_store(&file->error, r);

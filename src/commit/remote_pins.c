@@ -16,17 +16,22 @@ static bool has_id(const struct remote_pins *pins, uint64_t pack)
     return false;
 }
 
+static bool is_suspect(struct view *view, uint64_t id)
+{
+    struct view_remote_pack pack;
+    return view_remote(view).suspect_packs > 0 &&
+           (view_remote_pack(view, id, &pack) < 0 || pack.suspect);
+}
+
 static bool pin_chain(struct packs *packs, const struct chunk_name *name, unsigned levels,
                       struct remote_pins *pins)
 {
     struct chunk_entry entry;
-    struct view_remote_pack pack;
     struct view *view = packs->local->view;
     if (view_remote_place(view, name, &entry) < 0)
         return false;
     if (!has_id(pins, entry.pack)) {
-        if (view_remote_pack(view, entry.pack, &pack) < 0 || pack.suspect ||
-            !packs_pin(packs, entry.pack))
+        if (is_suspect(view, entry.pack) || !packs_pin(packs, entry.pack))
             return false;
         vector_add(pins, entry.pack);
     }
