@@ -11,22 +11,12 @@ import pytest
 
 import rig
 import successor
-from test_keep import SMALL, Kept, cut_of
+from test_keep import SMALL, Kept, cut_of, top, tree
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
 
 VIEWS_MAX = 4  # commit/past_views.h
 OTHER = 1234  # a user
-
-
-def top(mount, *below):
-    return os.path.join(mount.mnt, ".history", *below)
-
-
-def tree(path):
-    """What is below it, whole."""
-    found = [os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names]
-    return {os.path.relpath(name, path): rig.read_file(name) for name in found if not os.path.islink(name)}
 
 
 @pytest.fixture

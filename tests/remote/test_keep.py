@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """-o keep: states of a remote that stay for longer than the grace, whole, and nothing else beside them."""
+import contextlib
 import json
 import os
 import shutil
@@ -21,6 +22,16 @@ SMALL = {"stage": "128M", "writeback_delay": "50ms", "reduce": "dense", "reduce_
 
 def cut_of(head):
     return struct.unpack_from("<Q", head, 104)[0]
+
+
+def top(mount, *below):
+    return os.path.join(mount.mnt, ".history", *below)
+
+
+def tree(path):
+    """What is below it, whole."""
+    found = [os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names]
+    return {os.path.relpath(name, path): rig.read_file(name) for name in found if not os.path.islink(name)}
 
 
 class Kept:
@@ -100,8 +111,38 @@ class Kept:
         shutil.rmtree(out, ignore_errors=True)
         os.mkdir(out)
         self.node.verb("cp", "-r", *self.remote.flags(), *args, self.remote.spec("/"), out)
-        paths = [os.path.join(top, name) for top, _, names in os.walk(out) for name in names]
-        return {os.path.relpath(path, out): rig.read_file(path) for path in paths}
+        return tree(out)
+
+    def browsed_names(self):
+        """{a name in .history: the number of its head} of states that are known: by number, and by time."""
+        heads = {number: head for number, head in self.look().items() if runs_of(head) and cut_of(head) in self.states}
+        told = json.loads(self.node.verb("history", *self.remote.flags(), "--json", self.node.mnt).stdout)["states"]
+        times = {state["time"]: state["head"] for state in reversed(told) if "time" in state}  # of several in one second, the newest
+        return {**{str(number): number for number in heads}, **{time: head for time, head in times.items() if head in heads}}
+
+    def check_browsed(self, mount, rng, named):
+        """`.history` of this mount, or of another, shows the trees of the states, by number and time, and of some with a name."""
+        listed, names = os.listdir(top(mount)), self.browsed_names()
+        for name in rng.sample(sorted(names), min(3, len(names))):
+            assert name in listed or name.isdigit() or names[name] not in self.remote.heads(), (name, listed)
+            with contextlib.suppress(OSError):
+                if tree(top(mount, name)) == self.states[self.seen[names[name]]]:
+                    continue
+            assert names[name] not in self.remote.heads(), name  # else its time was over
+        for name in rng.sample(sorted(named), min(2, len(named))):
+            assert tree(top(mount, name)) == named[name], name
+
+    def check_elsewhere(self, rng, named):
+        """The same on a node that has nothing of it yet."""
+        with self.node.elsewhere(ro=True) as reader:
+            self.check_browsed(reader, rng, named)
+            assert tree(reader.mnt) == self.tree
+        shutil.rmtree(reader.root)
+
+    def evict(self):
+        """True: nothing but the newest names is on NVMe."""
+        self.publish()
+        return self.node.cairn("evict", self.node.mnt).returncode == 0
 
     def check(self, least):
         """Each head that is there shows the tree of its state. A state of which nothing is known is one between two changes."""
@@ -319,12 +360,13 @@ def check_named(kept, named):
 @pytest.mark.timeout(600)
 @pytest.mark.pieces(10)
 def test_campaign(on_remote, directory, rng, piece):
-    """What stays is the policy's, whole, whatever was changed, collected, killed and taken over; what else there was goes."""
+    """What stays is the policy's, whole, whatever was changed, collected, evicted, killed and taken over; what else there was goes. So says
+    `cairn cp --at`, and so does .history: of the mount that went on, and of a node that has nothing yet."""
     kept = Kept(on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **SMALL), directory)
     full = piece.count > 1
     count = rng.randrange(3, 9)
     kept.node.mount(keep=f"last:{count}")
-    named = {}
+    named, evicted = {}, 0
     for step in range(piece.share(ROUNDS) if full else ROUNDS // 10):
         change(kept, rng, step)
         if rng.random() < 0.7:
@@ -338,16 +380,26 @@ def test_campaign(on_remote, directory, rng, piece):
                 options["keep"] = f"last:{count}"
             kept.node.mount(**options)
             kept.publish()
+            kept.check_browsed(kept.node, rng, named)
         if rng.random() < 0.1:
             name_state(kept, rng, named)
+        if rng.random() < 0.06:
+            evicted += kept.evict()
         if rng.random() < 0.06:
             kept.publish()
             kept.check(1)
             check_named(kept, named)
         if rng.random() < 0.03:
+            kept.publish()
+            kept.check_elsewhere(rng, named)
+        if rng.random() < 0.03:
             kept.settle(count, len(named))
-    kept.publish()
+    evicted += kept.evict()
+    assert evicted
     kept.settle(count, len(named))
     kept.check(1)
     check_named(kept, named)
+    kept.check_browsed(kept.node, rng, named)
+    kept.check_elsewhere(rng, named)
+    assert tree(kept.node.mnt) == kept.tree
     kept.node.umount(drain="remote")
