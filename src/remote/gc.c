@@ -50,8 +50,7 @@ struct pass {
     struct kept history;               /* heads that stay for longer */
     uint64_t kept_bytes;
     struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
-    struct found young;   /* packs that no head named, and that stay */
-    struct found waiting; /* unreferenced packs that stay */
+    struct found young; /* packs that no head named, and that stay */
     struct returned returned;
     struct pack_listing listed;
     uint64_t kept[RUN_PLACES]; /* bit i: run i of the newest head is there */
@@ -151,13 +150,10 @@ static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
     pass->kept_bytes += is_kept ? pack->length : 0;
     if (is_kept)
         kept_count_pack(&pass->history, pack, slack);
-    if (!pack->unreferenced || pack->gone)
-        return 0;
-    bool may_go =
-        !is_kept && pack->unreferenced < pass->old && !is_held(pass, ID_EPOCH(pack->pack));
-    struct found *found = may_go ? &pass->unreferenced : &pass->waiting;
-    if (found->count < FOUND_MAX)
-        vector_add(found, (struct item){pack->pack, pack->unreferenced, pack->length});
+    if (pack->unreferenced && !pack->gone && !is_kept && pack->unreferenced < pass->old &&
+        !is_held(pass, ID_EPOCH(pack->pack)) && pass->unreferenced.count < FOUND_MAX)
+        vector_add(&pass->unreferenced,
+                   (struct item){pack->pack, pack->unreferenced, pack->length});
     return 0;
 }
 
@@ -451,7 +447,6 @@ static int clean_remote(struct pass *pass)
     keep_returned(pass, &pass->packs);
     keep_returned(pass, &pass->unreferenced);
     keep_returned(pass, &pass->young);
-    keep_returned(pass, &pass->waiting);
     r = remove_runs(pass, oldest);
     if (r == 0)
         r = remove_unreferenced(pass, oldest);
@@ -488,7 +483,6 @@ static int make_pass(struct remote *remote, struct remote_gc_request *request)
         remote_ask_again(remote);
     returned_done(&pass.returned);
     vector_free(&pass.young);
-    vector_free(&pass.waiting);
     vector_free(&pass.heads);
     for (unsigned place = 0; place < RUN_PLACES; place++)
         vector_free(&pass.runs[place]);
@@ -531,16 +525,12 @@ int remote_gc_tick(struct remote *remote)
     struct remote_maintenance *maintenance = remote->maintenance;
     struct remote_gc_request *request = take_request(maintenance);
     int64_t now = clock_monotonic_ns();
-    if (maintenance->gc_at == 0) { /* a session begins */
-        maintenance->looks_for_lost = returned_are_due(remote);
-        maintenance->gc_at = maintenance->looks_for_lost ? now : now + interval_of(remote);
-    }
+    if (maintenance->gc_at == 0)
+        maintenance->gc_at = now + interval_of(remote);
     if (!request && now < maintenance->gc_at)
         return 0;
     int r = make_pass(remote, request);
-    maintenance->looks_for_lost = maintenance->looks_for_lost && r == -EAGAIN;
-    maintenance->gc_at = clock_monotonic_ns() +
-                         (maintenance->looks_for_lost ? INTERVAL_MIN_NS : interval_of(remote));
+    maintenance->gc_at = clock_monotonic_ns() + interval_of(remote);
     if (request)
         end_request(remote, r);
     if (r < 0 && r != -ESTALE && r != -ECANCELED && r != -EAGAIN)

@@ -38,7 +38,6 @@ struct remote_maintenance {
     int64_t asked_at;          /* one that is asked for: not before */
     bool must_look;            /* nothing counts as published before listed_look() */
     bool is_unsure;            /* STORE/unlisted is there */
-    bool looks_for_lost;       /* no pass of gc has looked for chunks that this session lacked */
     bool has_returned;         /* packs are in the view again, which the next head has to say */
     bool is_untold; /* there may be marks that came with no operation, or were left behind */
 };
@@ -107,8 +106,6 @@ CAIRN_MUST_CHECK int returned_begin(struct returned *ret, struct remote *remote,
  * places there again then. */
 bool returned_keeps(struct returned *returned, uint64_t pack);
 void returned_done(struct returned *returned);
-/* Are there chunks that lie neither here nor there, by what the view knows? */
-bool returned_are_due(struct remote *remote);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 

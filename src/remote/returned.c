@@ -3,8 +3,8 @@
  * 0.2.0 gave up a pack that was missing once, and published its chunks without a
  * place; a copy on NVMe may have been damaged before it could be uploaded again; a file may have
  * been made to refer to an unreferenced pack (lookback_claim.c), and the view is older, or was made
- * anew. So while such chunks exist, the indexes of packs that no head needs are read, before any is
- * deleted. One that holds any of them stays, and they have their places there again. */
+ * anew. So while such chunks exist, the index of a pack is read before the pack is deleted. One
+ * that holds any of them stays, and they have their places there again. */
 #include "base/log.h"
 #include "remote/maintenance_internal.h"
 
@@ -29,20 +29,6 @@ int returned_begin(struct returned *ret, struct remote *remote, bool dry_run)
 {
     *ret = (struct returned){.remote = remote, .dry_run = dry_run};
     return view_pending_chunks(remote->store->local.view, add_lost, ret); /* in order of name */
-}
-
-static int stop_at_lost(const struct chunk_name *name, bool is_local, void *arg)
-{
-    bool *found = arg;
-    (void)name;
-    *found = !is_local;
-    return *found;
-}
-
-bool returned_are_due(struct remote *remote)
-{
-    bool found = false;
-    return view_pending_chunks(remote->store->local.view, stop_at_lost, &found) == 0 && found;
 }
 
 void returned_done(struct returned *returned)

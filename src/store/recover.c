@@ -231,7 +231,8 @@ static uint64_t pack_of_chunk(const struct chunk_name *name, uint64_t *ret_remot
     if (view_remote_place(rp->store->local.view, name, &entry) == 0)
         *ret_remote = entry.pack;
     else if (rp->store->own->view_is_new && local_has_remote(&rp->store->local))
-        *ret_remote = PACK_NOT_KNOWN; /* gc looks for it once the file is durable (returned.c) */
+        *ret_remote =
+            PACK_NOT_KNOWN; /* it is looked for once the file is durable: remote/rescue.c */
     if (packs_find_fresh(rp->store->commit.packs, name, &entry) != 0)
         return entry.pack;
     return view_chunk(rp->store->local.view, name, &entry, &refs) == 0 ? entry.pack : 0;
