@@ -27,6 +27,7 @@ struct looked_at {
 struct nodes_check {
     struct prefix *prefix;
     struct prefix_check *check;
+    struct head *newest; /* that can be decoded; the one that is shown may be an older one */
     VECTOR(struct looked_at) all;
     struct numbers nodes; /* that have an entry, or a row of the newest head */
 };
@@ -53,7 +54,7 @@ static int add_entry(uint64_t number, const struct tier_object *object, void *ar
     return 0;
 }
 
-/* Up to its row they are in the head, and wait for gc. */
+/* Up to its row they are in the head, which check.c looks at, or wait for gc. */
 static bool is_in_head(const struct head *head, uint64_t round, uint64_t epoch)
 {
     for (uint32_t i = 0; i < head->writer_count; i++)
@@ -66,7 +67,7 @@ static int add_feed(const struct tier_object *object, void *arg)
 {
     struct nodes_check *c = arg;
     uint64_t round, epoch;
-    if (!feed_numbers(object->name, &round, &epoch) || is_in_head(&c->prefix->head, round, epoch))
+    if (!feed_numbers(object->name, &round, &epoch) || is_in_head(c->newest, round, epoch))
         return 0;
     struct looked_at *at = add(c, FEED);
     (void)snprintf(at->object, sizeof at->object, "%s", object->name);
@@ -113,7 +114,7 @@ static int add_node(struct nodes_check *c, uint64_t node)
 
 static int add_nodes(struct nodes_check *c)
 {
-    const struct head *head = &c->prefix->head;
+    const struct head *head = c->newest;
     for (uint32_t i = 0; i < head->writer_count; i++)
         vector_add(&c->nodes, head->writers[i].node);
     vector_sort_unique(&c->nodes);
@@ -246,12 +247,23 @@ static int report_all(const struct nodes_check *c)
     return 0;
 }
 
+static int find_newest(struct nodes_check *c)
+{
+    int r = heads_newest(c->prefix, c->prefix->head.number, c->newest);
+    if (r < 0)
+        *c->newest = c->prefix->head;
+    return r == -EAGAIN || prefix_object_is_lost(r) ? 0 : r;
+}
+
 int prefix_check_of_nodes(struct prefix *prefix, struct prefix_check *check)
 {
-    struct nodes_check c = {.prefix = prefix, .check = check};
+    _cleanup_free_ struct head *newest = xmalloc(sizeof *newest);
+    struct nodes_check c = {.prefix = prefix, .check = check, .newest = newest};
     if (!(prefix->marker.incompat & SUPERBLOCK_INCOMPAT_NODES))
         return 0;
-    int r = prefix_list(prefix, "writers", 0, add_entry, &c);
+    int r = find_newest(&c);
+    if (r == 0)
+        r = prefix_list(prefix, "writers", 0, add_entry, &c);
     if (r == 0)
         r = prefix->tier->ops->list(prefix->tier, "feeds", NULL, add_feed, &c);
     if (r == 0)
