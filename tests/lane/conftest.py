@@ -11,6 +11,8 @@ import rig
 from preloaded import Preloaded
 from ranks import Job
 
+# install() asks each mount of the machine, and those of tests beside this one may have lost a node.
+ALONE = {"CAIRN_SETTLE_WAIT": "0"}
 PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python")
 
 
@@ -21,7 +23,7 @@ def library_of(config):
 def environment(config):
     """For programs that a test runs: the package and the library of this tree."""
     path = os.pathsep.join([os.path.abspath(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**os.environ, "PYTHONPATH": path, "CAIRN_LIBRARY": library_of(config), "PYTHONFAULTHANDLER": "1"}
+    return {**os.environ, "PYTHONPATH": path, "CAIRN_LIBRARY": library_of(config), "PYTHONFAULTHANDLER": "1", **ALONE}
 
 
 def pytest_collection_modifyitems(config, items):
@@ -51,6 +53,7 @@ def pytest_runtest_call(item):
 @pytest.fixture(scope="session", autouse=True)
 def package(request):
     os.environ["CAIRN_LIBRARY"] = library_of(request.config)
+    os.environ.update(ALONE)
     if PACKAGE not in sys.path:
         sys.path.insert(0, os.path.abspath(PACKAGE))
 
