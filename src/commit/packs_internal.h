@@ -64,6 +64,7 @@ struct packs {
     uint64_t writing_bytes; /* of packs that are being written */
     unsigned drops;         /* packs that are marked as dropping */
     unsigned drop_holds;    /* no drop begins now */
+    size_t dooms_open;      /* marks of packs in the remote that are set */
     _Atomic uint64_t dooms; /* marks of packs in the remote that were set or taken away */
     _Atomic uint64_t next_id;
     _Atomic uint64_t written_total, dedup_total;

@@ -6,7 +6,8 @@
 #include "commit/packs_internal.h"
 #include "view/remote.h"
 
-#define TRIES 3
+#define TRIES 8
+#define DOOM_WAIT_MS 250 /* a mark lasts for a change of the view */
 
 static bool has_id(const struct remote_pins *pins, uint64_t pack)
 {
@@ -48,6 +49,17 @@ void packs_unpin_remote(struct packs *packs, struct remote_pins *pins)
     vector_free(pins);
 }
 
+/* False: none was set since. A file that is copied while a head is published would be read and
+ * written instead. */
+static bool await_end_of_dooms(struct packs *packs, uint64_t dooms)
+{
+    LOCK_SCOPE(&packs->lock);
+    bool was_set = packs->dooms_open > 0 || atomic_load(&packs->dooms) != dooms;
+    if (packs->dooms_open > 0)
+        (void)mutex_wait(&packs->lock, &packs->changed, DOOM_WAIT_MS);
+    return was_set;
+}
+
 /* A place is lost only between a mark and its end: without one in between, what was found is
  * pinned. */
 uint64_t packs_pin_remote(struct packs *packs, const struct chunk_name *name,
@@ -60,7 +72,7 @@ uint64_t packs_pin_remote(struct packs *packs, const struct chunk_name *name,
         if (pinned && atomic_load(&packs->dooms) == dooms)
             return ret->at[0];
         packs_unpin_remote(packs, ret);
-        if (!pinned)
+        if (!pinned && !await_end_of_dooms(packs, dooms))
             break;
     }
     return 0;
@@ -70,7 +82,9 @@ bool packs_begin_doom(struct packs *packs, uint64_t pack)
 {
     LOCK_SCOPE(&packs->lock);
     atomic_fetch_add(&packs->dooms, 1);
-    return packs_mark_locked(packs, pack);
+    bool may = packs_mark_locked(packs, pack);
+    packs->dooms_open += may;
+    return may;
 }
 
 void packs_end_doom(struct packs *packs, uint64_t pack)
@@ -78,4 +92,7 @@ void packs_end_doom(struct packs *packs, uint64_t pack)
     LOCK_SCOPE(&packs->lock);
     atomic_fetch_add(&packs->dooms, 1);
     packs_unmark_locked(packs, pack);
+    check(packs->dooms_open > 0);
+    packs->dooms_open--;
+    (void)pthread_cond_broadcast(&packs->changed);
 }

@@ -36,6 +36,7 @@ ALLOWED = {
     "client/level.c": (2, "the daemon: it is asked for its horizon"),
     "client/threads.c": (1, "the caller's limit"),
     "commit/horizon.c": (2, "a disk that failed, before the next try, which ends with the store; drafts ripen, and upkeep is due, by the clock"),
+    "commit/remote_pins.c": (1, "a view that takes a head in: signalled, and after a while the copy goes on by bytes"),
     "commit/round_cut.c": (1, "rounds come by the clock"),
     "commit/room.c": (1, "the disk: others fill it, too"),
     "daemon/control.c": (3, "a client's socket, with a limit; silent clients are dropped; a daemon with a full backlog"),

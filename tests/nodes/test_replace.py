@@ -120,6 +120,8 @@ def test_what_was_not_told_is_gone(node):
     rig.poll(lambda: os.path.exists(at(a, "told")), TAKEN_S)
     rig.write_file(at(b, "lost"), b"lost" * 1000)
     place = lose(b, a)
+    if "lost" in os.listdir(a.mnt):
+        pytest.skip("skipped: the machine was too slow to lose the node before it told all")
     c = node(replaces=place).mount()
     await_tree(c, {"told": b"told"})
     write_soon(at(c, "new"), b"new")

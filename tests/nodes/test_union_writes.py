@@ -44,7 +44,8 @@ def hanging(pid):
 
 
 APPEND = """
-import os, sys, threading
+import os, signal, sys, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been started in the background, which ignores it
 def append(path):
     with open(path, "ab") as file:
         file.write(b"end")
