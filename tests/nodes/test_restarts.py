@@ -79,7 +79,7 @@ def test_losses_are_those_of_an_undisturbed_run(on_remote, remote, directory):
         nodes[0].kill_daemon()  # its successor goes on
         paused = nodes[1].daemon()
         os.kill(paused, signal.SIGSTOP)
-        time.sleep(2)
+        time.sleep(2)  # longer than the second after which a daemon notices that it stood still
         os.kill(paused, signal.SIGCONT)
         train_until(report, 3 * EVERY)
     with ranks(mounts, report) as started:
