@@ -8,7 +8,10 @@
  * has to be durable first, from the handler of its opcode, which looks at the inode (and handle)
  * that the table names and at nothing else. A handle whose close was received is closed. All else
  * fails with EIO: what changes nothing, what was not done, an open, and what was done in part (a
- * setattr of several things, fallocate, a copy). */
+ * setattr of several things, fallocate, a copy).
+ *
+ * A daemon that dies right after it has received a request leaves nothing of it in the table. But
+ * the request lies in the slab that it was received into. */
 #include <fcntl.h>
 #include <sys/uio.h>
 
@@ -160,11 +163,35 @@ static void settle_call(struct front *front, const struct stage_request *left)
     atomic_fetch_add(&front->adoption.answered_from_memory, 1);
 }
 
+struct received {
+    struct wire_in_header header;
+    uint64_t handle; /* of what closes one */
+};
+
+/* It has no place in the table, so nothing of it was done. The slab may also hold a request of
+ * before, even of an earlier mount, for which no caller waits. */
+static void settle_received(struct front *front, const struct received *received)
+{
+    const struct wire_in_header *header = &received->header;
+    const struct stage_request left = {.unique = header->unique & ~WIRE_RESENT,
+                                       .opcode = header->opcode};
+    if (header->len < sizeof *header || left.unique == 0 || header->opcode == WIRE_INTERRUPT)
+        return;
+    if (!closes(&left))
+        fail(front, &left);
+    else if (answer_itself(front, &left, 0) && header->len >= sizeof *received)
+        (void)fs_release(front->fs, received->handle, false);
+}
+
 void left_settle(struct front *front)
 {
     struct stage_request left;
+    struct received received;
+    uint32_t slab = 0;
     while (stage_request_take_left(front->stage, &left))
         settle_call(front, &left);
+    while (stage_received_next(front->stage, &slab, RECEIVED_OFFSET, &received, sizeof received))
+        settle_received(front, &received);
     unsigned failed = atomic_load(&front->adoption.failed);
     if (failed)
         log_warn("%u calls in progress when the daemon died fail with EIO: this kernel cannot "

@@ -208,8 +208,7 @@ void *front_receive(void *arg)
         if (!turn_take(&front->turns))
             break;
         uint8_t *memory = stage_slab_memory(front->stage, slab);
-        /* The payload of a WRITE then begins at a page, where the stage keeps it. */
-        struct fuse_buf buf = {.mem = memory + SLAB_PAYLOAD_OFFSET - WIRE_WRITE_LEN};
+        struct fuse_buf buf = {.mem = memory + RECEIVED_OFFSET};
         int r = fuse_session_receive_buf(front->se, &buf);
         if (r > 0)
             note_received(front, &buf);

@@ -447,6 +447,27 @@ static void *filler_main(void *arg)
     return NULL;
 }
 
+static bool holds_no_content(struct stage *stage, uint32_t i)
+{
+    LOCK_SCOPE(&stage->locked.lock);
+    return stage->locked.slabs[i].state != SLAB_USED;
+}
+
+/* Not by way of the mapping, which would put memory behind slabs that have none. */
+bool stage_received_next(struct stage *stage, uint32_t *cursor, size_t offset, void *buf,
+                         size_t len)
+{
+    check(offset + len <= SLAB_STRIDE);
+    while (*cursor < stage->slab_count) {
+        uint32_t i = (*cursor)++;
+        if (holds_no_content(stage, i) &&
+            pread(stage->slabs_fd, buf, len, (off_t)((uint64_t)i * SLAB_STRIDE + offset)) ==
+                (ssize_t)len)
+            return true;
+    }
+    return false;
+}
+
 int slabs_start(struct stage *stage)
 {
     stage->locked.last_write = clock_monotonic_ns();

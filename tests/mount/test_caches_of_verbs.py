@@ -28,8 +28,12 @@ def do(mount, *args):
 
 def tiers(mount, path):
     """What status and info tell of where a path lies: its level, its bytes on NVMe and in the remote."""
-    info = json.loads(do(mount, "info", "--json", path))
-    assert info["level"] == os.getxattr(path, "user.cairn.level").decode()
+    before, after = None, os.getxattr(path, "user.cairn.level").decode()
+    while before != after:  # an upload may end meanwhile
+        before = after
+        info = json.loads(do(mount, "info", "--json", path))
+        after = os.getxattr(path, "user.cairn.level").decode()
+    assert info["level"] == after
     return info["level"], info["nvme_bytes"], info["remote_bytes"]
 
 

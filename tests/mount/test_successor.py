@@ -17,6 +17,7 @@ pytestmark = pytest.mark.needs_mount
 LIBC = ctypes.CDLL(None, use_errno=True)
 MANY = 1000
 OPCODE_RELEASE = 18
+AT_ONCE = -1
 AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE = -100, 1, 2
 
 
@@ -307,12 +308,25 @@ def test_without_resend_what_fails_was_not_done(kept, directory, shm_directory, 
     kept.umount_whole()
 
 
+def test_without_resend_what_was_just_received_fails(kept, directory, shm_directory, sanitized):
+    """The daemon dies before it has seen the call: its caller gets EIO, and does not wait for ever."""
+    deaths = Deaths(kept, directory, sanitized, "fail_check")
+    kept.mount(no_resend=True)
+    for name in ("create", "rename_over", "write_large", "append", "unlink"):
+        prepare, call = CALLS[name]
+        before = attempt(os.path.join(shm_directory, name), prepare, lambda place: "EIO")
+        assert attempt(os.path.join(kept.mnt, name), prepare, call, lambda: deaths.arm(AT_ONCE)) == before, name
+        assert deaths.disarm()
+    assert kept.log().count("1 calls in progress when the daemon died fail with EIO") == 5
+    kept.umount_whole()
+
+
 def test_without_resend_what_was_closed_is_closed(kept, directory, rng, full, sanitized):
     """The daemon aborts within RELEASE, which nobody waits for: the next one closes the handle, and no call failed."""
     deaths = Deaths(kept, directory, sanitized, "fail_check")
     kept.mount(no_resend=True)
     died = 0
-    for locks in range(12) if full else rng.sample(range(5), 3):
+    for locks in (AT_ONCE, *(range(12) if full else rng.sample(range(5), 3))):
         path = os.path.join(kept.mnt, f"file-{locks}")
         with rig.opened(path, os.O_CREAT | os.O_RDWR) as fd:
             os.write(fd, b"content")
