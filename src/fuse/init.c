@@ -29,6 +29,12 @@ void front_see_request(struct front *front, void *mem, size_t size)
     struct wire_in_header *header = mem;
     if (header->opcode == WIRE_TMPFILE)
         header->opcode = WIRE_CREATE; /* the same but for its name, which no other file can have */
+    /* The same but for a length of 64 bits in the answer: those of the 32 and of the zeros behind.
+     * libfuse does not know it, and would answer ENOSYS: a kernel that gets this for two calls at
+     * once takes it for an answer to both kinds of request, and then reads and writes whatever is
+     * copied, for as long as the mount lasts. */
+    if (header->opcode == WIRE_COPY_FILE_RANGE_64)
+        header->opcode = WIRE_COPY_FILE_RANGE;
     if (header->opcode != WIRE_INIT || size < WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + 4)
         return;
     const uint8_t *args = (uint8_t *)mem + WIRE_IN_HEADER_LEN;

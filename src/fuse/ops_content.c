@@ -7,6 +7,8 @@
 #include "fuse/ops.h"
 #include "fuse/earlier.h"
 
+#define COPY_MAX (2 * GIB) /* bytes of one call: the answer has 32 bits for them */
+
 /* The kernel's count of a payload that lies where the stage wants it: then the slab
  * itself is kept. */
 static bool may_steal(const char *buf, size_t size, const struct front *front)
@@ -231,6 +233,7 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
     (void)to_fi;
     (void)flags;
     struct fs_caller caller = caller_of(req);
+    length = min_u64(length, COPY_MAX); /* the caller goes on behind it */
     const struct fs_copy how = {from, (uint64_t)from_offset, to, (uint64_t)to_offset, length};
     ssize_t n = current.is_applied ? (ssize_t)current.before.result
                                    : fs_copy(front_of(req)->fs, &how, &caller);

@@ -43,6 +43,7 @@ struct wire_out_header {
 #define WIRE_FALLOCATE 43u
 #define WIRE_RENAME2 45u
 #define WIRE_COPY_FILE_RANGE 47u
+#define WIRE_COPY_FILE_RANGE_64 53u /* since Linux 6.18 */
 #define WIRE_TMPFILE 51u
 #define WIRE_NO_NAME "/" /* of a TMPFILE */
 #define WIRE_IN_HEADER_LEN 40u

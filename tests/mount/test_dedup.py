@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data reduction that is there from the start: the same tensors are stored once."""
 import os
+import threading
 
 import pytest
 
@@ -138,6 +139,24 @@ def test_copy_file_range_refers_to_what_is_stored(cairn, rng, in_memory):
         step()
         assert all(rig.read_file(f"{mnt}/{name}") == content for name, content in wanted.items())
     cairn.umount_whole()
+
+
+def test_the_first_copies_come_at_once(cairn, rng):
+    """A kernel that learns from two answers at once what a mount can (COPY_FILE_RANGE_64) must not learn that it copies nothing."""
+    cairn.mount(stage="128M")
+    mnt, count = cairn.mnt, 12
+    for number in range(count):
+        rig.write_file(f"{mnt}/{number}", rig.seeded_bytes(rng.random(), 2 * rig.MIB))
+    for _ in range(3):
+        cairn.remount()
+        before, gate = counters(cairn), threading.Barrier(count)
+        threads = [threading.Thread(target=lambda n: (gate.wait(), copy_range(mnt, n, f"copy-{n}", 2 * rig.MIB)), args=(n,)) for n in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert spent(before, counters(cairn)) < rig.MIB
+    assert all(rig.read_file(f"{mnt}/copy-{number}") == rig.read_file(f"{mnt}/{number}") for number in range(count))
 
 
 def spent(before, after):
