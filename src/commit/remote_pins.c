@@ -49,9 +49,12 @@ void packs_unpin_remote(struct packs *packs, struct remote_pins *pins)
     vector_free(pins);
 }
 
-/* False: none was set since. A file that is copied while a head is published would be read and
- * written instead. */
-static bool await_end_of_dooms(struct packs *packs, uint64_t dooms)
+uint64_t packs_dooms(struct packs *packs)
+{
+    return atomic_load(&packs->dooms);
+}
+
+bool packs_await_dooms(struct packs *packs, uint64_t dooms)
 {
     LOCK_SCOPE(&packs->lock);
     bool was_set = packs->dooms_open > 0 || atomic_load(&packs->dooms) != dooms;
@@ -72,7 +75,7 @@ uint64_t packs_pin_remote(struct packs *packs, const struct chunk_name *name,
         if (pinned && atomic_load(&packs->dooms) == dooms)
             return ret->at[0];
         packs_unpin_remote(packs, ret);
-        if (!pinned && !await_end_of_dooms(packs, dooms))
+        if (!pinned && !packs_await_dooms(packs, dooms))
             break;
     }
     return 0;

@@ -5,10 +5,13 @@
 #include <stdio.h>
 
 #include "base/cause.h"
+#include "commit/packs.h"
 #include "fs/internal.h"
 #include "fs/past.h"
 #include "store/lookback.h"
 #include "view/view.h"
+
+#define REFER_TRIES 4u /* of a chunk of an earlier state */
 
 static bool ends_too_late(uint64_t offset, uint64_t length)
 {
@@ -305,22 +308,40 @@ static int copy_hole(struct copying *copy, uint64_t from, uint64_t length)
     return 0;
 }
 
-/* By reference, unless the view does not know the chunk yet, or it is moving. One that only an
- * earlier state has a place of in the remote gets it back first. */
+static int refer_once(struct copying *copy, const struct stage_chunk_range *chunk)
+{
+    struct store *store = copy->fs->store;
+    struct claim claim = {0};
+    if (copy->past)
+        lookback_claim(store_lookback(store), copy->past, &chunk->name, &claim);
+    int r = history_put_chunk(copy->fs->commit->history, copy->how->to, chunk,
+                              store_refers_to_remote(store));
+    lookback_unclaim(store_lookback(store), &claim);
+    return r;
+}
+
+/* A chunk of which only an earlier state knows a place in the remote gets it back first. A head
+ * that is noted meanwhile takes it away again. */
+static int refer(struct copying *copy, const struct stage_chunk_range *chunk)
+{
+    struct packs *packs = copy->fs->commit->packs;
+    for (unsigned i = 1;; i++) {
+        uint64_t dooms = packs_dooms(packs);
+        int r = refer_once(copy, chunk);
+        if (r != -ENOENT || !copy->past || i == REFER_TRIES || !packs_await_dooms(packs, dooms))
+            return r;
+    }
+}
+
+/* By reference, unless the view does not know the chunk yet, or it is moving. */
 static int copy_chunk(struct copying *copy, uint64_t from, uint64_t length,
                       const struct chunk_name *name, uint32_t chunk_offset)
 {
-    struct store *store = copy->fs->store;
     const struct stage_chunk_range chunk = {.offset = target_offset(copy, from),
                                             .length = length,
                                             .name = *name,
                                             .chunk_offset = chunk_offset};
-    struct claim claim = {0};
-    if (copy->past)
-        lookback_claim(store_lookback(store), copy->past, name, &claim);
-    int r = history_put_chunk(copy->fs->commit->history, copy->how->to, &chunk,
-                              store_refers_to_remote(store));
-    lookback_unclaim(store_lookback(store), &claim);
+    int r = refer(copy, &chunk);
     if (r == -ENOENT)
         return copy_bytes(copy, NULL, from, length);
     TRY(r);

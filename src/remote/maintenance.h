@@ -44,6 +44,12 @@ void remote_scrub_runs(struct remote *remote);
 CAIRN_MUST_CHECK bool remote_runs_are_scrubbed(struct remote *remote, uint64_t *ret_found,
                                                uint64_t *ret_healed);
 
+/* --- repair.c --------------------------------------------------------------------------------- */
+
+/* Files come back from an earlier state: its packs are mostly dead until all of them are there, so
+ * no pack is emptied for some seconds. Any thread. */
+void remote_note_claim(struct remote *remote);
+
 /* --- noted.c ---------------------------------------------------------------------------------- */
 
 /* The pack is missing (-ENOENT) or damaged in the remote: the next round writes anew what is needed

@@ -25,7 +25,8 @@ struct remote_maintenance {
     enum { REMOTE_GC_NONE, REMOTE_GC_ASKED, REMOTE_GC_RUNNING } gc;
     int gc_result;
 
-    _Atomic bool is_asked; /* for a pass over suspect packs, now */
+    _Atomic bool is_asked;      /* for a pass over suspect packs, now */
+    _Atomic int64_t claimed_at; /* monotonic ns: remote_note_claim(); 0: never */
 
     /* The uploader's alone. */
     int64_t gc_at, repair_at; /* monotonic ns: not before */

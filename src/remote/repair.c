@@ -10,7 +10,8 @@
  * many that the result is not much larger than the largest of them: so each byte is merged a few
  * times on its way to a large pack, not again with each small one. Emptying mostly dead packs may
  * cost a tenth of the traffic, or half of it while most of what lies there is dead. While a caller
- * waits for a head, these two stay out of its way as long as they can. */
+ * waits for a head, these two stay out of its way as long as they can. While files come back from
+ * an earlier state, no pack is emptied. */
 #include "remote/maintenance_internal.h"
 
 #include "base/clock.h"
@@ -22,6 +23,7 @@
 #define FREE_BYTES (24 * MIB)      /* of mostly dead packs that cost nothing against the share */
 #define TIDY_NS (2ll * 1000000000) /* after the last round for which a caller waited */
 #define RETRY_NS (10ll * 1000000000)
+#define CLAIM_NS (10ll * 1000000000)
 #define BAD_PACKS_MAX 1024u /* in one round */
 #define RESCUES_MAX 1000u   /* chunks of missing packs that are looked for elsewhere, in a round */
 
@@ -236,6 +238,17 @@ static uint64_t sparse_allowance(struct remote *remote, const struct survey *sur
     return total > remote->maintenance->relocated ? total - remote->maintenance->relocated : 0;
 }
 
+void remote_note_claim(struct remote *remote)
+{
+    atomic_store(&remote->maintenance->claimed_at, clock_monotonic_ns());
+}
+
+static bool is_claiming(const struct remote *remote)
+{
+    int64_t at = atomic_load(&remote->maintenance->claimed_at);
+    return at && clock_monotonic_ns() - at < CLAIM_NS;
+}
+
 static int plan_merges(struct adding *adding, const struct survey *survey)
 {
     struct remote *remote = adding->remote;
@@ -249,7 +262,8 @@ static int plan_merges(struct adding *adding, const struct survey *survey)
     else if (small > SMALL_PACKS_MAX)
         r = add_candidates(adding, &survey->small, small_to_merge(&survey->small), UINT64_MAX);
     uint64_t before = adding->plan->bytes;
-    if (is_urged && survey->sparse.count && survey->bytes <= 2 * survey->live)
+    bool may_wait = is_urged && survey->bytes <= 2 * survey->live;
+    if (survey->sparse.count && (may_wait || is_claiming(remote)))
         remote_defer_merge(remote);
     else if (r == 0)
         r = add_candidates(adding, &survey->sparse, survey->sparse.count,

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "commit/packs.h"
 #include "commit/room.h"
+#include "remote/maintenance.h"
 #include "remote/state.h"
 #include "store/internal.h"
 #include "store/lookback_internal.h"
@@ -105,6 +106,8 @@ void lookback_claim(struct lookback *lookback, struct view *past, const struct c
         view_remote_place(past, name, &entry) < 0 || room_for_view(store->commit.room) < 0)
         return;
     int r = claim_pack(&c, entry.pack, CHUNK_DEPTH_MAX);
+    if (r == 0)
+        remote_note_claim(store->remote);
     if (r < 0)
         log_debug("remote: pack %llu of an earlier state cannot be referred to: %s",
                   (unsigned long long)entry.pack, strerror(-r));
