@@ -37,7 +37,7 @@ struct file_copy {
     struct copy *copy;
     int fd, dir_fd;
     char *name, *temporary, *shown;
-    struct attrs attrs;
+    struct ns_inode inode;
     _Atomic int error;
     _Atomic unsigned reads; /* reads in flight, and one for the thread that starts them */
     struct {
@@ -98,7 +98,7 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
     *copy = (struct copy){.command = how->command,
                           .is_partial = how->is_partial,
                           .may_not_replace = how->may_not_replace,
-                          .keeps_owners = how->keeps_owners,
+                          .restores = how->restores,
                           .store = store,
                           .past = how->past,
                           .past_of = how->past_of,
@@ -154,7 +154,7 @@ static struct timespec timespec_of(int64_t ns)
  * caller gets files of its own, as of cp. */
 static int set_owner(const struct copy *copy, const struct attrs *attrs, int fd, const char *name)
 {
-    if (!copy->keeps_owners ||
+    if (!copy->restores ||
         fchownat(fd, name, attrs->uid, attrs->gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) == 0 ||
         (errno == EPERM && geteuid() != 0))
         return 0;
@@ -184,10 +184,12 @@ static bool is_there(const struct copy *copy, int dir_fd, const char *name)
 
 static int file_copy_finish(const struct file_copy *file, const char *name)
 {
-    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(file->attrs.mtime)};
-    TRY(set_owner(file->copy, &file->attrs, file->fd, ""));
-    if (ftruncate(file->fd, (off_t)file->attrs.size) < 0 ||
-        fchmod(file->fd, file->attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0)
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                      timespec_of(file->inode.attrs.mtime)};
+    TRY(set_owner(file->copy, &file->inode.attrs, file->fd, ""));
+    TRY(copy_xattrs(file->copy, &file->inode, file->fd));
+    if (ftruncate(file->fd, (off_t)file->inode.attrs.size) < 0 ||
+        fchmod(file->fd, file->inode.attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0)
         return -errno;
     return name_copy(file->copy, file->dir_fd, file->temporary, name);
 }
@@ -357,7 +359,7 @@ static int open_past(const struct file_copy *file, uint64_t ino)
     if (fd < 0)
         return -1;
     bool is_same = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && past_slot(st.st_ino) != 0 &&
-                   past_number(st.st_ino) == ino && (uint64_t)st.st_size == file->attrs.size;
+                   past_number(st.st_ino) == ino && (uint64_t)st.st_size == file->inode.attrs.size;
     if (is_same)
         return fd;
     (void)close(fd);
@@ -369,15 +371,15 @@ struct past_job {
     int from; /* in .history */
 };
 
-/* What the mount cannot refer to, the kernel reads and writes. */
+/* The kernel reads and writes the parts that the mount cannot copy by reference. */
 static int copy_range(struct file_copy *file, int from, uint64_t *done)
 {
     off64_t in = 0, out = 0;
-    while (*done < file->attrs.size) {
+    while (*done < file->inode.attrs.size) {
         if (interrupted())
             return -EINTR;
         ssize_t n = copy_file_range(from, &in, file->fd, &out,
-                                    min_u64(file->attrs.size - *done, RANGE_MAX), 0);
+                                    min_u64(file->inode.attrs.size - *done, RANGE_MAX), 0);
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
         *done += (uint64_t)n;
@@ -390,7 +392,7 @@ static int copy_range(struct file_copy *file, int from, uint64_t *done)
 static int copy_bytes(struct file_copy *file, int from, uint64_t done)
 {
     _cleanup_free_ uint8_t *bytes = xmalloc(STEP);
-    while (done < file->attrs.size) {
+    while (done < file->inode.attrs.size) {
         if (interrupted())
             return -EINTR;
         ssize_t n = pread(from, bytes, STEP, (off_t)done);
@@ -440,7 +442,7 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
     }
     struct file_copy *file = xcalloc(1, sizeof *file);
     *file = (struct file_copy){.copy = copy,
-                               .attrs = inode->attrs,
+                               .inode = *inode,
                                .name = xstrdup(name),
                                .temporary = temporary_name(name),
                                .shown = xstrdup(shown),
@@ -482,8 +484,7 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
 
 void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const char *path)
 {
-    vector_add(&copy->directories,
-               (struct directory){.path = xstrdup(path), .attrs = inode->attrs});
+    vector_add(&copy->directories, (struct directory){.path = xstrdup(path), .inode = *inode});
 }
 
 /* A copied path may be longer than the kernel takes at once: then it is walked in parts. */
@@ -513,11 +514,13 @@ static int open_directory(const char *path)
     return fd;
 }
 
-static int finish_directory(const struct copy *copy, const struct attrs *attrs, int fd)
+static int finish_directory(const struct copy *copy, const struct ns_inode *inode, int fd)
 {
+    const struct attrs *attrs = &inode->attrs;
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(attrs->mtime)};
-    uint32_t kept = MODE_COPIED | (copy->keeps_owners ? S_ISGID : 0u);
+    uint32_t kept = MODE_COPIED | (copy->restores ? S_ISGID : 0u);
     TRY(set_owner(copy, attrs, fd, ""));
+    TRY(copy_xattrs(copy, inode, fd));
     return futimens(fd, times) < 0 || fchmod(fd, attrs->mode & kept) < 0 ? -errno : 0;
 }
 
@@ -527,7 +530,7 @@ static void finish_directories(struct copy *copy)
     for (size_t i = copy->directories.count; i-- > 0;) {
         const struct directory *directory = &copy->directories.at[i];
         int fd = open_directory(directory->path);
-        int r = fd < 0 ? -errno : finish_directory(copy, &directory->attrs, fd);
+        int r = fd < 0 ? -errno : finish_directory(copy, &directory->inode, fd);
         if (r < 0)
             copy_failed(copy, directory->path, strerror(-r));
         if (fd >= 0)

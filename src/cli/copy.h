@@ -29,10 +29,10 @@ struct copy_how {
     bool is_partial;
     bool to_output;       /* one file, by copy_stream() */
     bool may_not_replace; /* what is there stays, and that is a failure */
-    bool keeps_owners;    /* as far as the caller may give files away */
-    /* What is copied to `past_of` is shown at the path `past` below .history of a mount: where that
-     * has a file, its data is taken from there, by reference if both are on one mount. NULL: it is
-     * read from the store. Lent until copy_end(). */
+    bool restores; /* owners and extended attributes, too, as far as the caller may set them */
+    /* `past`: a path below .history of a mount that shows the same files as the source. Each file
+     * that is copied to a path below `past_of` is taken from there: by reference if both are on one
+     * mount. NULL: all files are read from the store. Lent until copy_end(). */
     const char *past, *past_of;
     cJSON *problems; /* array that each message is added to as {path, problem}; NULL: none */
 };

@@ -13,12 +13,12 @@
 
 struct directory {
     char *path;
-    struct attrs attrs;
+    struct ns_inode inode;
 };
 
 struct copy {
     const char *command;
-    bool is_partial, to_output, may_not_replace, keeps_owners;
+    bool is_partial, to_output, may_not_replace, restores;
     struct store *store;
     const char *past, *past_of; /* as of struct copy_how */
     struct pool *pool;
@@ -35,3 +35,7 @@ struct copy {
         cJSON *problems;         /* NULL: messages are enough */
     } locked;
 };
+
+/* copy_xattrs.c: where it restores, sets those of the source's inode on an open file or directory,
+ * as far as the caller and the filesystem may. */
+CAIRN_MUST_CHECK int copy_xattrs(const struct copy *copy, const struct ns_inode *inode, int fd);

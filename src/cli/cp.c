@@ -31,7 +31,7 @@ struct copying {
     bool replaces;       /* restore: files that are there */
     const char *to;      /* restore: the new path; NULL: as it was */
     const char *at;      /* WHEN; NULL: the newest state */
-    const char *past;    /* restore: what is restored, in .history; NULL: it is not there */
+    const char *past;    /* restore: PATH in .history; NULL: the mount does not show it */
     const char *past_of; /* restore: the path that it becomes */
     bool to_output;
     cJSON *problems; /* with is_json */
@@ -164,7 +164,7 @@ static int begin_copy(struct copying *c)
                            .is_partial = c->is_partial,
                            .to_output = c->to_output,
                            .may_not_replace = c->command == &restore_command && !c->replaces,
-                           .keeps_owners = c->command == &restore_command,
+                           .restores = c->command == &restore_command,
                            .past = c->past,
                            .past_of = c->past_of,
                            .problems = c->problems};

@@ -60,8 +60,8 @@ struct part {
     unsigned base_count;
 };
 
-/* What a look finds: an entry of a directory ('d', 'f' or 'o'), inline content, which no other file
- * can refer to, and parts that are chunks. */
+/* Called for each entry of a directory ('d', 'f' or 'o'), for inline content, which no other file
+ * can refer to, and for each part that is a chunk. */
 void survey_see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, uint64_t links,
                       uint64_t staged);
 void survey_see_inline(struct walk *w, uint64_t bytes, uint64_t remote_bytes);

@@ -19,6 +19,15 @@ pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
 OWNED = {"step1000": (0o2770, 1234, 5678), "step1000/model.pt": (0o640, 1234, 5678), "step1000/deep/link": (0o777, 1234, 5678)}
 
 
+XATTRS = {"step1000": {"user.run": b"seven"},
+          "step1000/model.pt": {"user.loss": b"1.25", "trusted.signature": bytes(range(256)), "user.none": b""}}
+
+
+def xattrs(kept, name):
+    path = os.path.join(kept.node.mnt, name)
+    return {key: os.getxattr(path, key) for key in os.listxattr(path)}
+
+
 def owned(kept, name):
     st = os.lstat(os.path.join(kept.node.mnt, name))
     return stat.S_IMODE(st.st_mode), st.st_uid, st.st_gid
@@ -39,6 +48,10 @@ def kept(on_remote, remote, directory):
         os.chown(path, *owner, follow_symlinks=False)
         if not os.path.islink(path):
             os.chmod(path, mode)
+    for name, values in XATTRS.items():
+        for key, value in values.items():
+            os.setxattr(os.path.join(made.node.mnt, name), key, value)
+    os.setxattr(os.path.join(made.node.mnt, "step1000/model.pt"), "user.cairn.pin", b"1")  # is not restored
     made.node.verb("snapshot", "create", made.node.mnt, "before")
     made.before = dict(made.tree)
     return made
@@ -60,6 +73,7 @@ def test_a_tree_that_was_removed(kept):
     told = json.loads(restore(kept, "step1000", "--json", code=1).stdout)
     assert (told["complete"], told["files"], told["copied"], len(told["problems"])) == (False, 3, 0, 3)
     assert [owned(kept, name) for name in OWNED] == list(OWNED.values())
+    assert [xattrs(kept, name) for name in XATTRS] == list(XATTRS.values())
     kept.node.wait_remote()
     with kept.node.elsewhere(ro=True) as reader:
         assert rig.read_file(os.path.join(reader.mnt, "step1000/deep/optimizer.pt")) == kept.before["step1000/deep/optimizer.pt"]
