@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What earlier states cost: saves beside 100 kept snapshots and beside none, a first look into .history, an undelete, and the remote's bytes.
+"""What earlier states cost: saves beside 100 kept snapshots and beside none, a first look into .history, an undelete, the remote.
 
 The remote is a directory on the disk of the store. Random data: nothing is found twice or made smaller.
 """

@@ -150,13 +150,18 @@ def test_the_first_copies_come_at_once(cairn, rng):
     for _ in range(3):
         cairn.remount()
         before, gate = counters(cairn), threading.Barrier(count)
-        threads = [threading.Thread(target=lambda n: (gate.wait(), copy_range(mnt, n, f"copy-{n}", 2 * rig.MIB)), args=(n,)) for n in range(count)]
+        threads = [threading.Thread(target=copy_behind, args=(gate, mnt, number)) for number in range(count)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         assert spent(before, counters(cairn)) < rig.MIB
     assert all(rig.read_file(f"{mnt}/copy-{number}") == rig.read_file(f"{mnt}/{number}") for number in range(count))
+
+
+def copy_behind(gate, mnt, number):
+    gate.wait()
+    copy_range(mnt, number, f"copy-{number}", 2 * rig.MIB)
 
 
 def spent(before, after):
