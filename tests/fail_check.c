@@ -30,7 +30,8 @@ static int is_fuse(int fd)
 
 static int changes_something(uint32_t opcode)
 {
-    static const uint8_t opcodes[] = {4, 6, 8, 9, 10, 11, 12, 13, 16, 20, 21, 24, 35, 43, 45, 47};
+    static const uint8_t opcodes[] = {4,  6,  8,  9,  10, 11, 12, 13, 16,
+                                      20, 21, 24, 35, 43, 45, 47, 53};
     return memchr(opcodes, (int)opcode, sizeof opcodes) != NULL;
 }
 

@@ -29,10 +29,10 @@ void front_see_request(struct front *front, void *mem, size_t size)
     struct wire_in_header *header = mem;
     if (header->opcode == WIRE_TMPFILE)
         header->opcode = WIRE_CREATE; /* the same but for its name, which no other file can have */
-    /* The same but for a length of 64 bits in the answer: those of the 32 and of the zeros behind.
-     * libfuse does not know it, and would answer ENOSYS: a kernel that gets this for two calls at
-     * once takes it for an answer to both kinds of request, and then reads and writes whatever is
-     * copied, for as long as the mount lasts. */
+    /* Its answer has a length of 64 bits. The older one has 32 bits and 32 zeros: the same bytes.
+     * libfuse does not know the new request, and would answer ENOSYS. A kernel that gets ENOSYS for
+     * two calls at once believes that the mount has neither request, and copies by reading and
+     * writing until the next mount. */
     if (header->opcode == WIRE_COPY_FILE_RANGE_64)
         header->opcode = WIRE_COPY_FILE_RANGE;
     if (header->opcode != WIRE_INIT || size < WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + 4)

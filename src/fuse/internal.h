@@ -255,8 +255,8 @@ void adopt_begin(struct front *front);
 bool adopt_must_notify(struct front *front, uint64_t ino);
 void adopt_done(struct front *front);
 
-/* Where in its slab a request is received: the payload of a WRITE then begins at a page, where the
- * stage keeps it. */
+/* Offset in a slab at which requests are received. The payload of a WRITE then begins at
+ * SLAB_PAYLOAD_OFFSET, where the stage keeps it. */
 #define RECEIVED_OFFSET (SLAB_PAYLOAD_OFFSET - WIRE_WRITE_LEN)
 
 /* left.c: answers what was in flight, where the kernel cannot send it again. Before anything is

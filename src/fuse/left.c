@@ -10,12 +10,13 @@
  * fails with EIO: what changes nothing, what was not done, an open, and what was done in part (a
  * setattr of several things, fallocate, a copy).
  *
- * A daemon that dies right after it has received a request leaves nothing of it in the table. But
- * the request lies in the slab that it was received into. */
+ * A daemon may die after it received a request and before the request has a place in the table. The
+ * request then lies in the slab that received it. Nothing of it was done: it fails. */
 #include <fcntl.h>
 #include <sys/uio.h>
 
 #include "base/log.h"
+#include "fs/past.h"
 #include "fuse/internal.h"
 
 #define ROOT_INO 1u
@@ -100,9 +101,9 @@ static uint64_t node_of(const struct stage_request *left)
                                         : ROOT_INO;
 }
 
-/* A directory whose entries changed is marked as old by the kernel itself when it gets
- * the answer. */
-static void handle_again(struct front *front, const struct stage_request *left)
+/* False: the handler would have it wait, and nothing would answer it. A directory whose entries
+ * changed is marked as old by the kernel itself when it gets the answer. */
+static bool handle_again(struct front *front, const struct stage_request *left)
 {
     struct {
         struct wire_in_header header;
@@ -116,7 +117,9 @@ static void handle_again(struct front *front, const struct stage_request *left)
     current = (struct current){
         .slab = SLAB_NONE, .header = &request.header, .is_applied = true, .before = *left};
     fuse_session_process_buf(front->se, &buf);
+    bool is_parked = current.park;
     current = (struct current){.slab = SLAB_NONE};
+    return !is_parked;
 }
 
 static bool answer_itself(struct front *front, const struct stage_request *left, int error)
@@ -135,6 +138,8 @@ static void fail(struct front *front, const struct stage_request *left)
     if (!answer_itself(front, left, -EIO))
         return;
     atomic_fetch_add(&front->adoption.failed, 1);
+    if (left->opcode == WIRE_WRITE && left->ino)
+        lost_pages_note(front, left->ino); /* perhaps of a shared map: the kernel keeps its page */
     if (left->has_handle)
         (void)fs_release(front->fs, left->handle, false); /* the kernel did not get to know it */
 }
@@ -153,10 +158,9 @@ static void settle_call(struct front *front, const struct stage_request *left)
         return;
     }
     bool is_done = left->is_applied;
-    if (is_done && can_be_handled(front, left))
-        handle_again(front, left);
-    else if (!is_done || !(needs_no_content(left->opcode) || needs_length(left->opcode)) ||
-             !answer_itself(front, left, 0)) {
+    bool needs_handler = is_done && can_be_handled(front, left);
+    bool is_plain = is_done && (needs_no_content(left->opcode) || needs_length(left->opcode));
+    if (!(needs_handler ? handle_again(front, left) : is_plain && answer_itself(front, left, 0))) {
         fail(front, left);
         return;
     }
@@ -165,22 +169,41 @@ static void settle_call(struct front *front, const struct stage_request *left)
 
 struct received {
     struct wire_in_header header;
-    uint64_t handle; /* of what closes one */
+    uint64_t handle; /* the first argument of RELEASE and RELEASEDIR */
 };
 
-/* It has no place in the table, so nothing of it was done. The slab may also hold a request of
- * before, even of an earlier mount, for which no caller waits. */
+static bool has_caller(const struct wire_in_header *header)
+{
+    static const uint8_t without[] = {WIRE_FORGET, WIRE_BATCH_FORGET, WIRE_INTERRUPT, WIRE_INIT};
+    return header->len >= sizeof *header && header->unique & ~WIRE_RESENT &&
+           header->unique % 2 == 0 && /* else it is that of an INTERRUPT */
+           !is_one_of(header->opcode, without, ARRAY_LEN(without));
+}
+
+/* The kernel ignores the answer to a close. */
+static void settle_close(struct front *front, const struct received *received,
+                         const struct stage_request *left)
+{
+    bool is_of_store = left->ino != SELF_TEST_INO && !fs_is_past(left->ino);
+    if (answer_itself(front, left, -EIO) && is_of_store &&
+        received->header.len >= sizeof *received &&
+        stage_handle_inode(front->stage, received->handle) == left->ino)
+        (void)fs_release(front->fs, received->handle, false);
+}
+
+/* The slab may also hold an older header, even of an earlier mount or out of a file's content. So
+ * the answer is never success, and the kernel takes it only for a caller that waits. */
 static void settle_received(struct front *front, const struct received *received)
 {
-    const struct wire_in_header *header = &received->header;
-    const struct stage_request left = {.unique = header->unique & ~WIRE_RESENT,
-                                       .opcode = header->opcode};
-    if (header->len < sizeof *header || left.unique == 0 || header->opcode == WIRE_INTERRUPT)
+    const struct stage_request left = {.unique = received->header.unique & ~WIRE_RESENT,
+                                       .opcode = received->header.opcode,
+                                       .ino = received->header.nodeid};
+    if (!has_caller(&received->header) || stage_request_has_place(front->stage, left.unique))
         return;
-    if (!closes(&left))
+    if (closes(&left))
+        settle_close(front, received, &left);
+    else
         fail(front, &left);
-    else if (answer_itself(front, &left, 0) && header->len >= sizeof *received)
-        (void)fs_release(front->fs, received->handle, false);
 }
 
 void left_settle(struct front *front)
@@ -188,10 +211,11 @@ void left_settle(struct front *front)
     struct stage_request left;
     struct received received;
     uint32_t slab = 0;
-    while (stage_request_take_left(front->stage, &left))
-        settle_call(front, &left);
+    /* before requests of the table lose their places there */
     while (stage_received_next(front->stage, &slab, RECEIVED_OFFSET, &received, sizeof received))
         settle_received(front, &received);
+    while (stage_request_take_left(front->stage, &left))
+        settle_call(front, &left);
     unsigned failed = atomic_load(&front->adoption.failed);
     if (failed)
         log_warn("%u calls in progress when the daemon died fail with EIO: this kernel cannot "

@@ -233,7 +233,7 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
     (void)to_fi;
     (void)flags;
     struct fs_caller caller = caller_of(req);
-    length = min_u64(length, COPY_MAX); /* the caller goes on behind it */
+    length = min_u64(length, COPY_MAX); /* the caller asks for the rest */
     const struct fs_copy how = {from, (uint64_t)from_offset, to, (uint64_t)to_offset, length};
     ssize_t n = current.is_applied ? (ssize_t)current.before.result
                                    : fs_copy(front_of(req)->fs, &how, &caller);

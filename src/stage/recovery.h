@@ -68,8 +68,8 @@ CAIRN_MUST_CHECK int stage_rebuild_layers(struct stage *stage, const struct stag
 CAIRN_MUST_CHECK int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting);
 CAIRN_MUST_CHECK int stage_commit_epoch(struct stage *stage, uint64_t epoch);
 
-/* Reads `len` bytes at `offset` of the next slab from *cursor (at first 0) on that holds no
- * content, and moves *cursor behind it: a dead daemon may have received a request into it. Only
- * before anything else is received. May block. False: there are no more. */
+/* Finds the next slab from *cursor (at first 0) on that holds no content, reads `len` bytes at
+ * `offset` of it, and moves *cursor past it: a dead daemon may have received a request there. Only
+ * before this daemon receives requests. May block. False: no slab is left. */
 bool stage_received_next(struct stage *stage, uint32_t *cursor, size_t offset, void *buf,
                          size_t len);

@@ -109,6 +109,11 @@ void stage_request_answered(struct stage *stage, uint64_t unique)
     clear_slot(slot);
 }
 
+bool stage_request_has_place(struct stage *stage, uint64_t unique)
+{
+    return find_slot(stage, unique) != NULL;
+}
+
 unsigned stage_requests_open(struct stage *stage)
 {
     unsigned count = 0;

@@ -41,6 +41,7 @@ void stage_request_leave(void);
 /* Around the answer, in any thread: after the second the request is forgotten. */
 void stage_request_answering(struct stage *stage, uint64_t unique);
 void stage_request_answered(struct stage *stage, uint64_t unique);
+bool stage_request_has_place(struct stage *stage, uint64_t unique);
 /* The number of requests that have a place now. In one order with stage_request_answered() and what
  * is sequentially consistent: a thread that announces that it counts, and then counts, is not
  * missed by one that answers, and then looks for announcements. */

@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import struct
+import threading
 import zlib
 
 import pytest
@@ -171,3 +172,21 @@ def test_another_writer_is_another_matter(kept, remote):
     rig.write_file(os.path.join(kept.mnt, "ours"), b"ours")
     rig.poll(lambda: kept.remote_status()["state"] == "fenced", 30, "the successor to know")
     assert rig.read_file(os.path.join(kept.mnt, "ours")) == b"ours"
+
+
+def test_without_resend_a_write_waits_on(kept, remote):
+    """A durable write waits for the remote, and the daemon dies: the write was done, so it goes on to wait, and its caller gets its length."""
+    kept.umount()
+    kept.mount(no_resend=True, fsync="remote")
+    data, written = rig.noise(3, 300_000), []
+    before = kept.status()["nvme"]["written_bytes_total"]
+    with rig.opened(os.path.join(kept.mnt, "durable"), os.O_CREAT | os.O_WRONLY | os.O_DSYNC) as fd:
+        writer = threading.Thread(target=lambda: written.append(os.pwrite(fd, data, 0)))
+        with emptied(remote):
+            writer.start()
+            rig.poll(lambda: kept.status()["nvme"]["written_bytes_total"] > before, 30, "the write to be on NVMe")
+            kept.kill_daemon(wait=True)
+            assert kept.successor()["calls_lost"] == 0 and writer.is_alive()
+        writer.join(rig.PATIENCE * 60)
+        assert written == [len(data)]
+    check_other(kept, ["durable", "first", "second"], "first")
