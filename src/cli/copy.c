@@ -187,7 +187,7 @@ static int file_copy_finish(const struct file_copy *file, const char *name)
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                       timespec_of(file->inode.attrs.mtime)};
     TRY(set_owner(file->copy, &file->inode.attrs, file->fd, ""));
-    TRY(copy_xattrs(file->copy, &file->inode, file->fd));
+    TRY(copy_xattrs(file->copy, &file->inode, file->fd, file->shown));
     if (ftruncate(file->fd, (off_t)file->inode.attrs.size) < 0 ||
         fchmod(file->fd, file->inode.attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0)
         return -errno;
@@ -514,13 +514,14 @@ static int open_directory(const char *path)
     return fd;
 }
 
-static int finish_directory(const struct copy *copy, const struct ns_inode *inode, int fd)
+static int finish_directory(struct copy *copy, const struct directory *directory, int fd)
 {
+    const struct ns_inode *inode = &directory->inode;
     const struct attrs *attrs = &inode->attrs;
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(attrs->mtime)};
     uint32_t kept = MODE_COPIED | (copy->restores ? S_ISGID : 0u);
     TRY(set_owner(copy, attrs, fd, ""));
-    TRY(copy_xattrs(copy, inode, fd));
+    TRY(copy_xattrs(copy, inode, fd, directory->path));
     return futimens(fd, times) < 0 || fchmod(fd, attrs->mode & kept) < 0 ? -errno : 0;
 }
 
@@ -530,7 +531,7 @@ static void finish_directories(struct copy *copy)
     for (size_t i = copy->directories.count; i-- > 0;) {
         const struct directory *directory = &copy->directories.at[i];
         int fd = open_directory(directory->path);
-        int r = fd < 0 ? -errno : finish_directory(copy, &directory->inode, fd);
+        int r = fd < 0 ? -errno : finish_directory(copy, directory, fd);
         if (r < 0)
             copy_failed(copy, directory->path, strerror(-r));
         if (fd >= 0)

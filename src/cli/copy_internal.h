@@ -36,6 +36,8 @@ struct copy {
     } locked;
 };
 
-/* copy_xattrs.c: where it restores, sets those of the source's inode on an open file or directory,
- * as far as the caller and the filesystem may. */
-CAIRN_MUST_CHECK int copy_xattrs(const struct copy *copy, const struct ns_inode *inode, int fd);
+/* copy_xattrs.c: of a restore, copies the extended attributes of `inode` to `fd`. Leaves out those
+ * that the caller may not set or the filesystem does not have, and says which others it cannot set.
+ * -errno: they cannot be read. */
+CAIRN_MUST_CHECK int copy_xattrs(struct copy *copy, const struct ns_inode *inode, int fd,
+                                 const char *shown);

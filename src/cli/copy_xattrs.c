@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Extended attributes of what `cairn restore` brings back. */
+/* Sets the extended attributes of files and directories that `cairn restore` brings back. */
 #include <sys/xattr.h>
 
 #include "cli/copy_internal.h"
@@ -8,45 +8,59 @@
 #define VALUE_MAX (64u * 1024) /* of Linux */
 
 struct xattrs_copy {
+    struct copy *copy;
     struct ns *ns;
     uint64_t ino;
     int fd;
+    const char *shown;
     uint8_t *value;
 };
 
-/* user.cairn.* says how a file is kept now, and capabilities come back with nobody's word. */
-static bool is_copied(const char *name)
+static bool begins_with(const char *name, const char *prefix)
 {
-    return strncmp(name, "user.cairn.", strlen("user.cairn.")) != 0 &&
-           strncmp(name, "security.", strlen("security.")) != 0;
+    return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* The caller may not set it, or the filesystem has no such attributes. */
-static bool is_left_out(int error)
+/* user.cairn.* describes how the mount stores the file now. security.* holds capabilities, which a
+ * restore must not grant. */
+static bool is_copied(const char *name)
 {
-    return error == EPERM || error == EOPNOTSUPP;
+    return (begins_with(name, "user.") && !begins_with(name, "user.cairn.")) ||
+           begins_with(name, "trusted.");
+}
+
+/* An attribute that cannot be set is no reason to lose the file. */
+static void set_xattr(const struct xattrs_copy *xattrs, const char *name, size_t size)
+{
+    if (fsetxattr(xattrs->fd, name, xattrs->value, size, 0) == 0 || errno == EPERM ||
+        errno == EOPNOTSUPP)
+        return;
+    _cleanup_free_ char *why =
+        xasprintf("the extended attribute %s cannot be set: %s", name, strerror(errno));
+    copy_failed(xattrs->copy, xattrs->shown, why);
 }
 
 static int copy_xattr(const char *name, size_t len, void *arg)
 {
-    struct xattrs_copy *copy = arg;
+    struct xattrs_copy *xattrs = arg;
     char text[NAME_LEN_MAX + 1];
+    check(len < sizeof text);
     memcpy(text, name, len);
     text[len] = '\0';
     if (!is_copied(text))
         return 0;
-    ssize_t size = ns_getxattr(copy->ns, copy->ino, name, len, copy->value, VALUE_MAX);
+    ssize_t size = ns_getxattr(xattrs->ns, xattrs->ino, name, len, xattrs->value, VALUE_MAX);
     if (size < 0)
         return (int)size;
-    int r = fsetxattr(copy->fd, text, copy->value, (size_t)size, 0);
-    return r < 0 && !is_left_out(errno) ? -errno : 0;
+    set_xattr(xattrs, text, (size_t)size);
+    return 0;
 }
 
-int copy_xattrs(const struct copy *copy, const struct ns_inode *inode, int fd)
+int copy_xattrs(struct copy *copy, const struct ns_inode *inode, int fd, const char *shown)
 {
     if (!copy->restores || !inode->may_have_xattrs)
         return 0;
     _cleanup_free_ uint8_t *value = xmalloc(VALUE_MAX);
-    struct xattrs_copy xattrs = {store_ns(copy->store), inode->ino, fd, value};
+    struct xattrs_copy xattrs = {copy, store_ns(copy->store), inode->ino, fd, shown, value};
     return ns_listxattr(xattrs.ns, inode->ino, copy_xattr, &xattrs);
 }

@@ -88,9 +88,10 @@ void packs_end_drop(struct packs *packs, uint64_t pack);
  * to its chunks until packs_end_doom(). False: it is pinned. */
 bool packs_begin_doom(struct packs *packs, uint64_t pack);
 void packs_end_doom(struct packs *packs, uint64_t pack);
-/* How many such marks were set or taken away until now. */
+/* The number of calls of packs_begin_doom() and packs_end_doom() so far. */
 uint64_t packs_dooms(struct packs *packs);
-/* Waits for a moment while marks are set. False: none was set since `dooms` were. */
+/* `dooms`: an earlier packs_dooms(). Waits for 250 ms at most while a pack is marked. False: no
+ * mark changed since. */
 bool packs_await_dooms(struct packs *packs, uint64_t dooms);
 
 /* --- pack_file.c ------------------------------------------------------------------------------ */

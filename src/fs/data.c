@@ -11,7 +11,7 @@
 #include "store/lookback.h"
 #include "view/view.h"
 
-#define REFER_TRIES 4u /* of a chunk of an earlier state */
+#define REFER_TRIES 4u /* attempts to refer to a chunk of an earlier state */
 
 static bool ends_too_late(uint64_t offset, uint64_t length)
 {
@@ -320,8 +320,8 @@ static int refer_once(struct copying *copy, const struct stage_chunk_range *chun
     return r;
 }
 
-/* A chunk of which only an earlier state knows a place in the remote gets it back first. A head
- * that is noted meanwhile takes it away again. */
+/* Where only the earlier state knows the chunk's place in the remote, the newest state's view gets
+ * that place first. A head that is published meanwhile may remove it again. */
 static int refer(struct copying *copy, const struct stage_chunk_range *chunk)
 {
     struct packs *packs = copy->fs->commit->packs;

@@ -46,8 +46,8 @@ CAIRN_MUST_CHECK bool remote_runs_are_scrubbed(struct remote *remote, uint64_t *
 
 /* --- repair.c --------------------------------------------------------------------------------- */
 
-/* Files come back from an earlier state: its packs are mostly dead until all of them are there, so
- * no pack is emptied for some seconds. Any thread. */
+/* A pack of an earlier state counts again, because a file was copied from it. The pack is mostly
+ * dead until the other files follow, so mostly dead packs are not emptied for 10 s. Any thread. */
 void remote_note_claim(struct remote *remote);
 
 /* --- noted.c ---------------------------------------------------------------------------------- */

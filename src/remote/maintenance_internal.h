@@ -25,8 +25,9 @@ struct remote_maintenance {
     enum { REMOTE_GC_NONE, REMOTE_GC_ASKED, REMOTE_GC_RUNNING } gc;
     int gc_result;
 
-    _Atomic bool is_asked;      /* for a pass over suspect packs, now */
-    _Atomic int64_t claimed_at; /* monotonic ns: remote_note_claim(); 0: never */
+    _Atomic bool is_asked; /* for a pass over suspect packs, now */
+    /* monotonic ns: the newest remote_note_claim(), and the first of those in a row; 0: none */
+    _Atomic int64_t claimed_at, claiming_since;
 
     /* The uploader's alone. */
     int64_t gc_at, repair_at; /* monotonic ns: not before */

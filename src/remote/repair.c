@@ -11,7 +11,7 @@
  * times on its way to a large pack, not again with each small one. Emptying mostly dead packs may
  * cost a tenth of the traffic, or half of it while most of what lies there is dead. While a caller
  * waits for a head, these two stay out of its way as long as they can. While files come back from
- * an earlier state, no pack is emptied. */
+ * an earlier state, mostly dead packs wait. */
 #include "remote/maintenance_internal.h"
 
 #include "base/clock.h"
@@ -24,6 +24,7 @@
 #define TIDY_NS (2ll * 1000000000) /* after the last round for which a caller waited */
 #define RETRY_NS (10ll * 1000000000)
 #define CLAIM_NS (10ll * 1000000000)
+#define CLAIMING_MAX_NS (600ll * 1000000000)
 #define BAD_PACKS_MAX 1024u /* in one round */
 #define RESCUES_MAX 1000u   /* chunks of missing packs that are looked for elsewhere, in a round */
 
@@ -240,13 +241,24 @@ static uint64_t sparse_allowance(struct remote *remote, const struct survey *sur
 
 void remote_note_claim(struct remote *remote)
 {
-    atomic_store(&remote->maintenance->claimed_at, clock_monotonic_ns());
+    struct remote_maintenance *maintenance = remote->maintenance;
+    int64_t now = clock_monotonic_ns(), before = atomic_exchange(&maintenance->claimed_at, now);
+    if (before == 0 || now - before >= CLAIM_NS)
+        atomic_store(&maintenance->claiming_since, now);
 }
 
-static bool is_claiming(const struct remote *remote)
+/* May other files still follow one that came back from an earlier state? */
+static bool is_claiming(const struct remote_maintenance *maintenance)
 {
-    int64_t at = atomic_load(&remote->maintenance->claimed_at);
-    return at && clock_monotonic_ns() - at < CLAIM_NS;
+    int64_t now = clock_monotonic_ns(), at = atomic_load(&maintenance->claimed_at);
+    return at && now - at < CLAIM_NS &&
+           now - atomic_load(&maintenance->claiming_since) < CLAIMING_MAX_NS;
+}
+
+static void defer_emptying(struct remote *remote)
+{
+    remote->maintenance->is_deferred = true;
+    remote->maintenance->tidy_at = atomic_load(&remote->maintenance->claimed_at) + CLAIM_NS;
 }
 
 static int plan_merges(struct adding *adding, const struct survey *survey)
@@ -262,8 +274,9 @@ static int plan_merges(struct adding *adding, const struct survey *survey)
     else if (small > SMALL_PACKS_MAX)
         r = add_candidates(adding, &survey->small, small_to_merge(&survey->small), UINT64_MAX);
     uint64_t before = adding->plan->bytes;
-    bool may_wait = is_urged && survey->bytes <= 2 * survey->live;
-    if (survey->sparse.count && (may_wait || is_claiming(remote)))
+    if (survey->sparse.count && is_claiming(remote->maintenance))
+        defer_emptying(remote);
+    else if (is_urged && survey->sparse.count && survey->bytes <= 2 * survey->live)
         remote_defer_merge(remote);
     else if (r == 0)
         r = add_candidates(adding, &survey->sparse, survey->sparse.count,
