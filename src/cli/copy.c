@@ -161,6 +161,16 @@ static int set_owner(const struct copy *copy, const struct attrs *attrs, int fd,
     return -errno;
 }
 
+/* An attribute that cannot be set is no reason to lose the file. */
+static int set_xattrs(struct copy *copy, const struct ns_inode *inode, int fd, const char *shown)
+{
+    _cleanup_free_ char *why = NULL;
+    int r = copy_xattrs(copy, inode, fd, &why);
+    if (why)
+        copy_failed(copy, shown, why);
+    return r;
+}
+
 /* Other names than those that are being made now are left alone. */
 static char *temporary_name(const char *name)
 {
@@ -187,7 +197,7 @@ static int file_copy_finish(const struct file_copy *file, const char *name)
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                       timespec_of(file->inode.attrs.mtime)};
     TRY(set_owner(file->copy, &file->inode.attrs, file->fd, ""));
-    TRY(copy_xattrs(file->copy, &file->inode, file->fd, file->shown));
+    TRY(set_xattrs(file->copy, &file->inode, file->fd, file->shown));
     if (ftruncate(file->fd, (off_t)file->inode.attrs.size) < 0 ||
         fchmod(file->fd, file->inode.attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0)
         return -errno;
@@ -521,7 +531,7 @@ static int finish_directory(struct copy *copy, const struct directory *directory
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(attrs->mtime)};
     uint32_t kept = MODE_COPIED | (copy->restores ? S_ISGID : 0u);
     TRY(set_owner(copy, attrs, fd, ""));
-    TRY(copy_xattrs(copy, inode, fd, directory->path));
+    TRY(set_xattrs(copy, inode, fd, directory->path));
     return futimens(fd, times) < 0 || fchmod(fd, attrs->mode & kept) < 0 ? -errno : 0;
 }
 

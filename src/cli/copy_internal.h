@@ -37,7 +37,7 @@ struct copy {
 };
 
 /* copy_xattrs.c: of a restore, copies the extended attributes of `inode` to `fd`. Leaves out those
- * that the caller may not set or the filesystem does not have, and says which others it cannot set.
- * -errno: they cannot be read. */
-CAIRN_MUST_CHECK int copy_xattrs(struct copy *copy, const struct ns_inode *inode, int fd,
-                                 const char *shown);
+ * that the caller may not set or the filesystem does not have. *ret_why: which one cannot be set
+ * for another reason, to be freed; NULL: none. -errno: they cannot be read. */
+CAIRN_MUST_CHECK int copy_xattrs(const struct copy *copy, const struct ns_inode *inode, int fd,
+                                 char **ret_why);

@@ -8,12 +8,11 @@
 #define VALUE_MAX (64u * 1024) /* of Linux */
 
 struct xattrs_copy {
-    struct copy *copy;
     struct ns *ns;
     uint64_t ino;
     int fd;
-    const char *shown;
     uint8_t *value;
+    char *why; /* of the first that could not be set */
 };
 
 static bool begins_with(const char *name, const char *prefix)
@@ -30,14 +29,12 @@ static bool is_copied(const char *name)
 }
 
 /* An attribute that cannot be set is no reason to lose the file. */
-static void set_xattr(const struct xattrs_copy *xattrs, const char *name, size_t size)
+static void set_xattr(struct xattrs_copy *xattrs, const char *name, size_t size)
 {
     if (fsetxattr(xattrs->fd, name, xattrs->value, size, 0) == 0 || errno == EPERM ||
-        errno == EOPNOTSUPP)
+        errno == EOPNOTSUPP || xattrs->why)
         return;
-    _cleanup_free_ char *why =
-        xasprintf("the extended attribute %s cannot be set: %s", name, strerror(errno));
-    copy_failed(xattrs->copy, xattrs->shown, why);
+    xattrs->why = xasprintf("the extended attribute %s cannot be set: %s", name, strerror(errno));
 }
 
 static int copy_xattr(const char *name, size_t len, void *arg)
@@ -56,11 +53,15 @@ static int copy_xattr(const char *name, size_t len, void *arg)
     return 0;
 }
 
-int copy_xattrs(struct copy *copy, const struct ns_inode *inode, int fd, const char *shown)
+int copy_xattrs(const struct copy *copy, const struct ns_inode *inode, int fd, char **ret_why)
 {
+    *ret_why = NULL;
     if (!copy->restores || !inode->may_have_xattrs)
         return 0;
     _cleanup_free_ uint8_t *value = xmalloc(VALUE_MAX);
-    struct xattrs_copy xattrs = {copy, store_ns(copy->store), inode->ino, fd, shown, value};
-    return ns_listxattr(xattrs.ns, inode->ino, copy_xattr, &xattrs);
+    struct xattrs_copy xattrs = {
+        .ns = store_ns(copy->store), .ino = inode->ino, .fd = fd, .value = value};
+    int r = ns_listxattr(xattrs.ns, inode->ino, copy_xattr, &xattrs);
+    *ret_why = xattrs.why;
+    return r;
 }

@@ -138,8 +138,6 @@ static void fail(struct front *front, const struct stage_request *left)
     if (!answer_itself(front, left, -EIO))
         return;
     atomic_fetch_add(&front->adoption.failed, 1);
-    if (left->opcode == WIRE_WRITE && left->ino)
-        lost_pages_note(front, left->ino); /* perhaps of a shared map: the kernel keeps its page */
     if (left->has_handle)
         (void)fs_release(front->fs, left->handle, false); /* the kernel did not get to know it */
 }
