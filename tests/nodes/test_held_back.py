@@ -167,7 +167,7 @@ def test_what_the_others_told_is_given_up(play, how):
     first, second, third = play.nodes
     attempt = play.attempt(play.nodes)
     play.await_shown(play.step(attempt))
-    epoch = third.epoch()
+    epoch = rig.poll(third.epoch, 30, "the number of its stay")
     third.cut()
     step = play.step(attempt)
     play.gives_up(step)
@@ -204,7 +204,7 @@ def test_a_node_that_did_not_look_for_a_lease_acknowledges_nothing(play):
     play = play()
     first, second, third = play.nodes
     play.await_shown(play.step(play.attempt(play.nodes)))
-    epoch = third.epoch()
+    epoch = rig.poll(third.epoch, 30, "the number of its stay")
     early = lossy_job.Rank(third)
     third.cut()
     play.end(first, epoch)
@@ -236,7 +236,7 @@ def test_no_node_opens_before_all_know(play):
     play = play(lease=lease)
     first, second, third = play.nodes
     play.await_shown(play.step(play.attempt(play.nodes)))
-    epoch = third.epoch()
+    epoch = rig.poll(third.epoch, 30, "the number of its stay")
     early = lossy_job.Rank(third)
     third.cut()
     looked = time.monotonic()
