@@ -32,10 +32,14 @@ def summary(times):
     return {name: {"median_s": statistics.median(values), "least_s": min(values), "most_s": max(values)} for name, values in times.items()}
 
 
-def write(path, size):
+def noise(size):
+    return [os.urandom(min(size, PIECE)) for _ in range(0, size, PIECE)]
+
+
+def write(path, pieces):
     with open(path, "wb") as file:
-        for _ in range(0, size, PIECE):
-            file.write(os.urandom(min(size, PIECE)))
+        for piece in pieces:
+            file.write(piece)
 
 
 class Side:
@@ -55,7 +59,7 @@ class Side:
 
     def checkpoint(self, number, live):
         """A new one; of the others as many are left as are to be live."""
-        write(self.at(f"step{number}"), SMALL)
+        write(self.at(f"step{number}"), noise(SMALL))
         if number >= live:
             os.unlink(self.at(f"step{number - live}"))
         self.settle()
@@ -81,8 +85,8 @@ def save_beside_snapshots(args, none, kept):
     for number in range(args.rounds):
         sides = {"none": none, "kept": kept}
         for name in sides if number % 2 == 0 else reversed(sides):
-            path = sides[name].at("save")
-            times[f"save, {name}"].append(seconds(write, path, args.total))
+            path, pieces = sides[name].at("save"), noise(args.total)
+            times[f"save, {name}"].append(seconds(write, path, pieces))
             times[f"upload, {name}"].append(seconds(sides[name].settle))
             os.unlink(path)
             sides[name].settle()
@@ -108,7 +112,7 @@ def undelete(args, side):
     """A checkpoint of ten files that was removed comes back, from NVMe and the remote."""
     os.mkdir(side.at("deleted"))
     for number in range(10):
-        write(side.at("deleted", str(number)), args.undelete // 10)
+        write(side.at("deleted", str(number)), noise(args.undelete // 10))
     side.settle()
     side.mount.verb("snapshot", "create", side.mount.mnt, "whole")
     found = {name: [] for name in ("cairn restore", "cp -r from .history")}
