@@ -129,7 +129,7 @@ def undelete(args, side):
 
 
 def kept_bytes(args):
-    """What 100 checkpoints take in the remote of which three are live and all are kept, and what 100 live ones take."""
+    """Bytes in the remote of 100 checkpoints: of 100 kept ones of which three are live, and of 100 live ones."""
     found = {}
     for name, live, options in (("3 live, keep=last:100", 3, {"keep": f"last:{SNAPSHOTS}"}), ("100 live", SNAPSHOTS, {})):
         with contextlib.closing(Side(args, gc_grace="1s", **options)) as side:

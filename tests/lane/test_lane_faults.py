@@ -108,7 +108,7 @@ def test_an_abort_waits_for_no_room(cairn, build, directory):
 
 
 def save_that_waits(cairn, lane, path):
-    """It, and what the file holds without it. The last pack may still be on its way when the store looks full: a save then passes."""
+    """A save that waits for room, and the content of the file before it. While the last pack is still being written, a save passes."""
     before = OLD
     for number in range(20):
         data = b"small %d" % number

@@ -142,7 +142,7 @@ def test_copy_file_range_refers_to_what_is_stored(cairn, rng, in_memory):
 
 
 def test_the_first_copies_come_at_once(cairn, rng):
-    """A kernel that learns from two answers at once what a mount can (COPY_FILE_RANGE_64) must not learn that it copies nothing."""
+    """Two answers at once to COPY_FILE_RANGE_64 must not make the kernel believe that the mount copies nothing by reference."""
     cairn.mount(stage="128M")
     mnt, count = cairn.mnt, 12
     for number in range(count):

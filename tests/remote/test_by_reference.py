@@ -105,7 +105,7 @@ def check(mount, content):
 
 @pytest.mark.parametrize("place", ["nvme", "remote"])
 def test_a_restore_costs_no_bytes(made, place):
-    """Of what NVMe has, and of what lies in the remote alone."""
+    """Of chunks that NVMe has, and of chunks that only the remote has."""
     if place == "remote":
         drop_nvme(made)
     os.listdir(top(made, "whole"))  # its names are fetched
