@@ -20,6 +20,7 @@ import remote as remotes
 import rig
 import slices
 import successor
+import turns
 import watchdog
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -31,6 +32,7 @@ CAMPAIGNS = ("crash", "model", "test_gc.py", "test_snapshots.py", "test_two_writ
 def pytest_addoption(parser):
     group = parser.getgroup("cairnfs")
     group.addoption("--full", action="store_true", help="every campaign at its full count")
+    group.addoption("--turns", action="store_true", help="of tests that take long, those whose turn it is by the seed (turns.py)")
     group.addoption("--seed", type=int, default=None, help="seed of all random choices (default: of the commit; any with --full)")
     group.addoption("--build", default=os.path.join(HERE, "..", "build"), help="directory of the cairn binary")
     group.addoption("--plain", action="store_true", help="try the tests themselves on a plain directory")
@@ -74,6 +76,9 @@ def pytest_collection_modifyitems(config, items):
         if config.getoption("--full") and item.get_closest_marker("alone_with_full"):
             item.add_marker("alone")
     result = yield  # here `-m` chooses
+    if config.getoption("--turns"):
+        items[:], others = turns.choose(items, config.cairn_seed)
+        config.hook.pytest_deselected(items=others)
     if hasattr(config, "workerinput"):
         items[:] = slices.long_ones_first(items, config.workerinput["workercount"])
     return result

@@ -54,11 +54,11 @@ except OSError as error:
 
 
 @pytest.fixture
-def environment(request, sanitized):
+def environment(request, sanitized, directory):
     library = os.path.abspath(os.path.join(request.config.getoption("--build"), "src", "client", "libcairn.so.0"))
     if sanitized or not os.path.exists(library):
         pytest.skip("skipped: a sanitizer's library cannot be loaded into Python" if sanitized else f"skipped: {library} is not built")
-    return {**os.environ, "PYTHONPATH": PACKAGE, "CAIRN_LIBRARY": library, "OMP_NUM_THREADS": "1",
+    return {**os.environ, "PYTHONPATH": PACKAGE, "CAIRN_LIBRARY": library, "OMP_NUM_THREADS": "1", "TMPDIR": directory,
             # The agents' one store, which torchrun would share with the workers of each attempt, has the addresses of workers that died:
             # gloo connects to those, and a job of two agents hangs. A store of its own for each attempt has none.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}

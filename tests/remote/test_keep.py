@@ -229,8 +229,10 @@ def test_what_stays_is_no_more_than_it_needs(kept):
     assert status["kept_bytes"] + status["pack_bytes"] == packs()
     told = json.loads(kept.node.verb("history", *kept.remote.flags(), "--json", kept.node.mnt).stdout)["states"]
     only = [state["only_bytes"] for state in told if "only_bytes" in state]
-    assert len(only) == 4 and 0 < sum(only) <= status["kept_bytes"] and all(not n or n >= size for n in only), only
-    assert "MiB of it alone" in kept.node.verb("history", *kept.remote.flags(), kept.node.mnt).stdout
+    assert len(only) == 4 and sum(only) <= status["kept_bytes"] and all(not n or n >= size for n in only), only
+    alone = count - 1 - (4 - count)  # a slow upload publishes one content with two heads; the newest content is live
+    assert sum(only) >= alone * size, (count, only)
+    assert alone <= 0 or "MiB of it alone" in kept.node.verb("history", *kept.remote.flags(), kept.node.mnt).stdout
 
 
 def test_without_the_option_it_is_what_the_mount_before_said(kept):
