@@ -49,7 +49,8 @@ static int request_patiently(const char *store, const cJSON *request, int timeou
         pid_t holder;
         int r = control_request(store, request, timeout_ms, ret_reply);
         /* If the daemon died during the request, a successor may go on. */
-        if (!is_no_daemon(r) || waited >= STARTING_MS || store_lock_holder(store, &holder) != 1)
+        if (!is_no_daemon(r) || waited >= STARTING_MS ||
+            store_directory_lock_holder(store, &holder) != 1)
             return r;
         (void)nanosleep(&(struct timespec){.tv_nsec = STARTING_STEP_MS * 1000000}, NULL);
     }

@@ -421,7 +421,7 @@ static int offline_status(const char *store, cJSON **ret_status)
 {
     _cleanup_close_ int lock_fd = -1;
     pid_t holder = 0;
-    int r = store_lock_patiently(store, NULL, &lock_fd, &holder);
+    int r = store_directory_lock_patiently(store, NULL, &lock_fd, &holder);
     if (r == 0)
         r = service_offline_status(store, ret_status);
     if (r == -EBUSY)
@@ -442,7 +442,7 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
     int r = ask_patiently(store, "status", STATUS_TIMEOUT_MS, &status);
     *ret_dead = false;
     if (r == -ENOENT || r == -ECONNREFUSED) {
-        *ret_dead = mountpoint && store_lock_holder(store, &holder) == 0;
+        *ret_dead = mountpoint && store_directory_lock_holder(store, &holder) == 0;
         if (*ret_dead)
             complain("status", "the daemon of %s is dead; run 'cairn mount %s %s' to recover",
                      mountpoint, store, mountpoint);

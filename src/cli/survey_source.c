@@ -59,7 +59,7 @@ static int read_in_source(struct walk *w, uint64_t ino)
     uint64_t at = 0;
     bool more;
     do
-        TRY(store_survey(w->source->store, &want, &at, &more));
+        TRY(fetch_survey(w->source->store, &want, &at, &more));
     while (more);
     return 0;
 }

@@ -32,7 +32,7 @@ bool may_be_store(const char *directory)
 bool target_lock(const struct command *command, const char *store, int *ret_fd)
 {
     pid_t holder = 0;
-    int r = store_lock_patiently(store, NULL, ret_fd, &holder);
+    int r = store_directory_lock_patiently(store, NULL, ret_fd, &holder);
     if (r == -EBUSY)
         complain(command->name,
                  "store %s is in use by pid %d; unmount it first with 'cairn umount'", store,

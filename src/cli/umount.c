@@ -106,7 +106,7 @@ static int verify_remote(const struct mount_entry *mount)
     _cleanup_close_ int lock_fd = -1;
     pid_t holder = 0;
     uint64_t changes = 0, bytes = 0;
-    int r = store_lock_patiently(mount->store, NULL, &lock_fd, &holder);
+    int r = store_directory_lock_patiently(mount->store, NULL, &lock_fd, &holder);
     if (r == 0)
         r = service_unpublished(mount->store, &changes, &bytes);
     if (r == -EBUSY)
@@ -319,7 +319,7 @@ static bool ending_continues(struct ending *e, const struct umount_request *requ
 static int ending_poll(const struct ending *e, const struct umount_request *request, pid_t *ret_pid)
 {
     _cleanup_free_ char *stage = NULL;
-    int held = store_lock_holder(e->mount->store, ret_pid);
+    int held = store_directory_lock_holder(e->mount->store, ret_pid);
     if (held != 1 || !request->stage || service_left_stage(e->mount->store, &stage) < 0)
         return held;
     return !stage || strcmp(stage, request->stage) == 0;
@@ -381,7 +381,7 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
                         mount->mountpoint, mount->cover, mount->mountpoint);
     /* A store that is not to be seen from here has no lock either, though its daemon may
      * be well. */
-    if (store_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
+    if (store_directory_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
         return (code = remove_dead(mount)) == CLI_OK ? umount_verify(mount, request, false) : code;
     code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
     if (code == CLI_OK)

@@ -123,7 +123,7 @@ static int open_store(struct offline *o, const char *source, const struct mount_
                          source, strerror(errno));
     int r = io_resolve_path(source, &o->path);
     if (r == 0)
-        r = store_lock(o->path, &o->lock_fd, ret_holder);
+        r = store_directory_lock(o->path, &o->lock_fd, ret_holder);
     if (r == -EBUSY)
         return r;
     if (r < 0)

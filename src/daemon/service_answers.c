@@ -67,10 +67,10 @@ cJSON *handle_need(struct service *service, const cJSON *request)
 cJSON *handle_damaged(struct service *service, const cJSON *request)
 {
     uint64_t ino;
-    struct store_unsafe unsafe;
+    struct fetch_unsafe unsafe;
     if (!control_get_u64(request, "ino", &ino))
         return control_error(EINVAL, "damaged: ino is missing");
-    int r = store_remote_damaged(service->store, ino, &unsafe);
+    int r = fetch_remote_damaged(service->store, ino, &unsafe);
     if (r < 0 && r != -ENOENT)
         return control_error(-r, strerror(-r));
     cJSON *reply = cJSON_CreateObject();
@@ -187,7 +187,7 @@ int service_left_stage(const char *store, char **ret_stage)
 
 int service_unpublished(const char *store, uint64_t *ret_changes, uint64_t *ret_bytes)
 {
-    struct store_unpublished total = {0};
+    struct remote_unpublished total = {0};
     int r = store_peek_unpublished(store, &total);
     *ret_changes = total.inodes;
     *ret_bytes = total.bytes;

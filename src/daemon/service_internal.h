@@ -92,8 +92,8 @@ struct snapshot {
     unsigned has; /* OF_MOUNT and others */
     struct store_status store;
     struct remote_status remote;
-    struct store_unpublished unpublished; /* with OF_FENCED */
-    uint64_t history_bytes;               /* with OF_REMOTE */
+    struct remote_unpublished unpublished; /* with OF_FENCED */
+    uint64_t history_bytes;                /* with OF_REMOTE */
     struct front_status front;
     struct take_status take;
     struct stage_usage stage;

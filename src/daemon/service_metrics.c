@@ -200,7 +200,7 @@ static char *serve_trouble(void *arg)
                                                                      : "the mount is ending\n");
     store_status(service->store, &s);
     if (service->options->remote.address)
-        store_remote_status(service->store, &remote);
+        remote_get_status(service->store, &remote);
     if (remote.state == REMOTE_FENCED)
         return xasprintf("another writer has taken over the remote: %s\n", remote.error);
     if (s.nvme.stage_is_lost)

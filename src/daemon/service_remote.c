@@ -20,7 +20,7 @@ static struct remote_status status_of(struct service *service)
 {
     struct remote_status s = {.state = REMOTE_NONE};
     if (service->options->remote.address)
-        store_remote_status(service->store, &s);
+        remote_get_status(service->store, &s);
     return s;
 }
 
@@ -270,9 +270,9 @@ void remote_side_end(struct service *service)
     if (!drains(service, began, newest) || !remote_side_is_usable(service))
         return;
     log_info("stopping: uploading to %s first", side->name);
-    store_drain_remote(service->store);
+    remote_drain(service->store);
     uint64_t seen = event_count(progress);
-    store_wait_remote(service->store, newest, on_drained, service, &ticket);
+    remote_start_wait(service->store, newest, on_drained, service, &ticket);
     _cleanup_free_ char *said = NULL;
     const char *stays;
     /* No upload gets through a damaged view, and there is no mount any more that a successor could
@@ -307,7 +307,7 @@ static void begin_remote_wait_locked(struct service *service)
         return;
     side->locked.waits = true;
     atomic_store(&side->wait_ended, false);
-    store_wait_remote(service->store, history_newest(service->commit->history),
+    remote_start_wait(service->store, history_newest(service->commit->history),
                       on_remote_wait_ended, service, &side->locked.ticket);
 }
 
@@ -373,7 +373,7 @@ cJSON *remote_side_refusal(struct service *service)
 int remote_side_need(struct service *service, uint64_t ino, uint64_t *seq)
 {
     uint64_t published = 0;
-    int r = store_remote_needs(service->store, ino, &published);
+    int r = remote_needs(service->store, ino, &published);
     *seq = max_u64(*seq, published);
     return r;
 }
@@ -414,7 +414,7 @@ void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *re
     if (s.state == REMOTE_NONE)
         return;
     add_hopeless_view(service, reply);
-    control_add_u64(reply, "remote", store_remote_reached(service->store));
+    control_add_u64(reply, "remote", remote_reached(service->store));
     if (s.nodes.is_node) {
         _cleanup_free_ char *cause = union_cause(&s.nodes);
         control_add_u64(reply, "uploaded", horizon_published(service->commit->horizon));
@@ -451,6 +451,6 @@ void remote_side_look(struct service *service, struct snapshot *s)
     if (s->remote.state != REMOTE_FENCED)
         s->has |= OF_WRITER;
     /* Uploads have ended: the remote will never get these changes from here. */
-    else if (store_unpublished(service->store, &s->unpublished) == 0)
+    else if (remote_unpublished(service->store, &s->unpublished) == 0)
         s->has |= OF_FENCED;
 }

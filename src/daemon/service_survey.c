@@ -164,7 +164,7 @@ static int survey_file(struct portion *p, uint64_t ino, uint64_t *at, bool *ret_
 {
     const struct survey_request want = {
         .ino = ino, .max = ROWS_MAX - p->rows, .fn = add_part, .arg = p};
-    return store_survey(p->service->store, &want, at, ret_more);
+    return fetch_survey(p->service->store, &want, at, ret_more);
 }
 
 /* Parses digits up to `end`; returns the text behind it, or NULL. */
@@ -298,7 +298,7 @@ cJSON *handle_users(struct service *service, const cJSON *request)
     const struct view_users want = {
         .chunks = chunks, .count = count, .max = USERS_PAGES, .fn = add_user, .arg = &users};
     bool more;
-    int r = store_find_users(service->store, &want, &at, &more);
+    int r = fetch_find_users(service->store, &want, &at, &more);
     free(users.path);
     if (r < 0) {
         cJSON_Delete(reply);

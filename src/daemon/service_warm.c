@@ -9,7 +9,7 @@ cJSON *handle_warm(struct service *service, const cJSON *request)
     bool evicts = json_true(request, "evict");
     if (!control_get_u64(request, "ino", &ino))
         return control_error(EINVAL, "warm: ino is missing");
-    int r = store_warm_start(service->store, ino, evicts, &job);
+    int r = fetch_warm_start(service->store, ino, evicts, &job);
     if (r == -ENOTCONN)
         return control_error(ENOTCONN,
                              "no remote is configured: all data is on NVMe; mount with --remote");
@@ -31,9 +31,9 @@ cJSON *handle_warm_status(struct service *service, const cJSON *request)
     if (!control_get_u64(request, "job", &job))
         return control_error(EINVAL, "warm_status: job is missing");
     bool cancel = json_true(request, "cancel");
-    if (store_warm_status(service->store, job, cancel, &s) < 0)
+    if (fetch_warm_status(service->store, job, cancel, &s) < 0)
         return control_error(ENOENT, "it has ended, and its result is no longer known");
-    store_remote_status(service->store, &remote);
+    remote_get_status(service->store, &remote);
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "total_bytes", s.total_bytes);
     control_add_u64(reply, "done_bytes", s.done_bytes);

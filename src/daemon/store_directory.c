@@ -53,7 +53,7 @@ static int lock_once(const char *path, int *ret_fd, pid_t *ret_holder)
     return 0;
 }
 
-int store_lock(const char *store, int *ret_fd, pid_t *ret_holder)
+int store_directory_lock(const char *store, int *ret_fd, pid_t *ret_holder)
 {
     _cleanup_free_ char *path = xasprintf("%s/lock", store);
     int r;
@@ -71,12 +71,12 @@ static void report_waiting(const char *store, pid_t holder, const struct store_w
         waiter->report(line, waiter->arg);
 }
 
-int store_lock_patiently(const char *store, const struct store_waiter *waiter, int *ret_fd,
-                         pid_t *ret_holder)
+int store_directory_lock_patiently(const char *store, const struct store_waiter *waiter,
+                                   int *ret_fd, pid_t *ret_holder)
 {
     int64_t began = clock_monotonic_ns(), waited = 0;
     bool reported = false;
-    int r = store_lock(store, ret_fd, ret_holder);
+    int r = store_directory_lock(store, ret_fd, ret_holder);
     while (r == -EBUSY && waited < LOOK_NS && !control_listens(store)) {
         if (waiter && waiter->cancelled && waiter->cancelled(waiter->arg))
             break;
@@ -85,12 +85,12 @@ int store_lock_patiently(const char *store, const struct store_waiter *waiter, i
         reported = waited >= REPORT_NS;
         (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_STEP_MS * 1000000l}, NULL);
         waited = clock_monotonic_ns() - began;
-        r = store_lock(store, ret_fd, ret_holder);
+        r = store_directory_lock(store, ret_fd, ret_holder);
     }
     return r;
 }
 
-int store_lock_holder(const char *store, pid_t *ret_holder)
+int store_directory_lock_holder(const char *store, pid_t *ret_holder)
 {
     _cleanup_free_ char *path = xasprintf("%s/lock", store);
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -243,7 +243,7 @@ static int check_content(struct store_directory *directory, struct service_error
         directory->fresh = false; /* its content may belong to the user */
     /* being made by another mount at this moment */
     if (r == -ENOTEMPTY && directory->lock_fd < 0 &&
-        store_lock_holder(directory->path, &holder) == 1)
+        store_directory_lock_holder(directory->path, &holder) == 1)
         return fail_in_use(directory, holder, error);
     if (r == -ENOTEMPTY)
         return service_fail(error, MOUNT_USAGE, r,
@@ -259,7 +259,7 @@ static int lock_directory(struct store_directory *directory, const struct store_
                           struct service_error *error)
 {
     pid_t holder = 0;
-    int r = store_lock_patiently(directory->path, waiter, &directory->lock_fd, &holder);
+    int r = store_directory_lock_patiently(directory->path, waiter, &directory->lock_fd, &holder);
     if (r == -EBUSY)
         return fail_in_use(directory, holder, error);
     if (r < 0)

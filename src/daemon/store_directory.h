@@ -10,7 +10,7 @@
 
 /* Takes STORE/lock, which is free again when the last copy of *ret_fd is closed, so at the latest
  * when the process dies. -EBUSY: held by process *ret_holder (0 where it cannot be told). */
-CAIRN_MUST_CHECK int store_lock(const char *store, int *ret_fd, pid_t *ret_holder);
+CAIRN_MUST_CHECK int store_directory_lock(const char *store, int *ret_fd, pid_t *ret_holder);
 
 struct store_waiter {
     /* reports the reason of the wait, once; NULL: not needed */
@@ -22,12 +22,13 @@ struct store_waiter {
 /* The same, and waits for up to 30 s while no daemon listens: a command that reads a store (`cairn
  * status`, `ls` or `fsck` after the daemon's death) holds it for a moment, longer on a busy
  * machine; so does a daemon that exits. `waiter` may be NULL. */
-CAIRN_MUST_CHECK int store_lock_patiently(const char *store, const struct store_waiter *waiter,
-                                          int *ret_fd, pid_t *ret_holder);
+CAIRN_MUST_CHECK int store_directory_lock_patiently(const char *store,
+                                                    const struct store_waiter *waiter, int *ret_fd,
+                                                    pid_t *ret_holder);
 
 /* Returns 1 if a process holds STORE/lock (then *ret_holder as above), 0 or -errno.
  * Takes no lock. */
-CAIRN_MUST_CHECK int store_lock_holder(const char *store, pid_t *ret_holder);
+CAIRN_MUST_CHECK int store_directory_lock_holder(const char *store, pid_t *ret_holder);
 
 /* A store directory, taken for a mount. */
 struct store_directory {
@@ -38,8 +39,8 @@ struct store_directory {
     int lock_fd;        /* -1: none */
 };
 
-/* Makes, checks and locks the directory of a store; waits for its lock as store_lock_patiently().
- * On failure nothing is left behind and *ret_error is set. */
+/* Makes, checks and locks the directory of a store; waits for its lock as
+ * store_directory_lock_patiently(). On failure nothing is left behind and *ret_error is set. */
 CAIRN_MUST_CHECK int store_directory_take(const char *path, const struct store_waiter *waiter,
                                           struct store_directory *ret,
                                           struct service_error *ret_error);

@@ -169,7 +169,7 @@ bool pins_round(struct store *store, bool now)
     return false;
 }
 
-void store_pins_changed(struct store *store)
+void fetch_pins_changed(struct store *store)
 {
     atomic_store(&store->fetch->evict.pins_changed, history_newest(store->commit.history));
     horizon_kick(store->commit.horizon);

@@ -9,7 +9,7 @@
  *   -------  ------------------------  ------------------------------  --------------------------
  *   LOOK     nothing                   size and parts of the range,    ANSWER   all is in memory
  *                                      from the stage                  RESOLVE
- *                                      (store_start_read() alone)
+ *                                      (fetch_start_read() alone)
  *   RESOLVE  nothing, if what is not   parts: memory, holes, chunks,   LEND     without a buffer
  *            staged may lie in         of one generation of the view   FILL     with one
  *            memory; else NVMe                                         RESOLVE  the view moved on
@@ -61,7 +61,7 @@
 
 static _Alignas(4096) const uint8_t zeros[ZEROS_LEN];
 
-void store_map_zeros(void)
+void fetch_map_zeros(void)
 {
     (void)madvise((void *)(uintptr_t)zeros, sizeof zeros, MADV_POPULATE_READ);
 }
@@ -120,7 +120,7 @@ void plan_note_error(struct plan *plan, const struct chunk_name *name, int error
     }
     if (error == -EHOSTDOWN) {
         struct remote_status remote;
-        store_remote_status(store, &remote);
+        remote_get_status(store, &remote);
         cause_note("it is not on NVMe, and the remote did not give it: %s", remote.error);
         plan_fail(plan, -EIO, good);
         return;
@@ -285,7 +285,7 @@ static void plan_done(struct plan *plan)
 
 static void plan_answer(struct plan *plan)
 {
-    struct store_answer answer = {.ino = plan->want.ino, .error = plan->error};
+    struct fetch_answer answer = {.ino = plan->want.ino, .error = plan->error};
     if (answer.error == 0) {
         answer.length = plan->length;
         answer.iov = plan->iov;
@@ -349,7 +349,7 @@ static void plan_queue(struct plan *plan)
         pool_submit(store->fetch->readers, plan_on_nvme, plan);
 }
 
-static struct plan *plan_new(struct store *store, const struct store_read_request *want)
+static struct plan *plan_new(struct store *store, const struct fetch_read_request *want)
 {
     struct plan *plan = xmalloc(sizeof *plan);
     memset(plan, 0, offsetof(struct plan, parts));
@@ -373,7 +373,7 @@ struct look {
     struct iovec iov[LOOK_PARTS];
 };
 
-static int plan_look_at(struct store *store, const struct store_read_request *want,
+static int plan_look_at(struct store *store, const struct fetch_read_request *want,
                         struct look *look)
 {
     const struct stage_range range = {want->ino, want->offset, want->length};
@@ -433,7 +433,7 @@ static bool plan_look_may_suffice(struct store *store, const struct look *look)
     return pull->locked.chunks != NULL;
 }
 
-static void start_plan(struct store *store, const struct store_read_request *want,
+static void start_plan(struct store *store, const struct fetch_read_request *want,
                        struct look *look)
 {
     struct plan *plan = plan_new(store, want);
@@ -449,7 +449,7 @@ static void start_plan(struct store *store, const struct store_read_request *wan
 }
 
 /* Of an earlier state: the stage has nothing of it. */
-static int plan_look_at_past(struct store *store, const struct store_read_request *want,
+static int plan_look_at_past(struct store *store, const struct fetch_read_request *want,
                              struct plan *plan)
 {
     struct view_inode inode;
@@ -463,7 +463,7 @@ static int plan_look_at_past(struct store *store, const struct store_read_reques
     return 0;
 }
 
-static void start_past_read(struct store *store, const struct store_read_request *want)
+static void start_past_read(struct store *store, const struct fetch_read_request *want)
 {
     struct plan *plan = plan_new(store, want);
     int r = plan_look_at_past(store, want, plan);
@@ -474,7 +474,7 @@ static void start_past_read(struct store *store, const struct store_read_request
     plan_proceed(plan, WAIT_NOTHING);
 }
 
-void store_start_read(struct store *store, const struct store_read_request *want)
+void fetch_start_read(struct store *store, const struct fetch_read_request *want)
 {
     static _Thread_local struct look look;
     packs_note_reading(store->commit.packs);
@@ -489,7 +489,7 @@ void store_start_read(struct store *store, const struct store_read_request *want
         start_plan(store, want, &look);
         return;
     }
-    struct store_answer answer = {.ino = want->ino, .error = r};
+    struct fetch_answer answer = {.ino = want->ino, .error = r};
     if (r == 0) {
         stage_map_parts(store->local.stage, look.parts, look.part_count);
         answer.length = look.length;
@@ -500,9 +500,9 @@ void store_start_read(struct store *store, const struct store_read_request *want
     plan_look_done(store, &look);
 }
 
-int store_read(struct store *store, const struct store_read *how, struct store_read_end *ret)
+int fetch_read(struct store *store, const struct fetch_read *how, struct fetch_read_end *ret)
 {
-    const struct store_read_request want = {
+    const struct fetch_read_request want = {
         .ino = how->ino, .offset = how->offset, .length = how->length};
     struct plan *plan = plan_new(store, &want);
     packs_note_reading(store->commit.packs);
@@ -515,7 +515,7 @@ int store_read(struct store *store, const struct store_read *how, struct store_r
         plan->state = PLAN_ANSWER;
     bool is_answered = plan_step(plan) == PLAN_IS_ANSWERED;
     int r = is_answered ? plan->error : 0;
-    *ret = (struct store_read_end){.good = is_answered ? plan->length : plan->at,
+    *ret = (struct fetch_read_end){.good = is_answered ? plan->length : plan->at,
                                    .is_beyond_reach = !is_answered};
     if (is_answered && r == 0) { /* past the end of the file */
         memset((uint8_t *)how->buf + plan->length, 0, how->length - plan->length);
@@ -525,7 +525,7 @@ int store_read(struct store *store, const struct store_read *how, struct store_r
     return r;
 }
 
-void store_end_reads(struct store *store)
+void fetch_end_reads(struct store *store)
 {
     struct pull *pull = pull_of(store);
     /* A read moves on from one to the next, and not back. */

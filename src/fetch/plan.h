@@ -41,7 +41,7 @@ struct plan_part {
 struct plan {
     STAILQ_ENTRY(plan) link;
     struct store *store;
-    struct store_read_request want;
+    struct fetch_read_request want;
     enum plan_state state;
     enum plan_wait needs, may; /* what the next step may wait for, and what the thread may */
     unsigned tries;

@@ -100,7 +100,7 @@ static bool plan_differs(const struct plan *plan, const struct commit_now *now)
 static int plan_resolve_parts(struct plan *plan, const struct commit_now *now,
                               const struct stage_part *parts, size_t count)
 {
-    const struct store_read_request *want = &plan->want;
+    const struct fetch_read_request *want = &plan->want;
     if (plan_differs(plan, now))
         return -EAGAIN;
     plan->version = now->inode.version;

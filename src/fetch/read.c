@@ -93,7 +93,7 @@ static int add_summary(const struct view_extent *part, void *arg)
     return 0;
 }
 
-int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
+int fetch_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
 {
     struct summary sum = {.store = store};
     int r = view_extents(store->local.view, ino, 0, INT64_MAX, add_summary, &sum);
@@ -104,7 +104,7 @@ int store_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32])
     return r;
 }
 
-int store_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes)
+int fetch_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes)
 {
     struct summary sum = {.store = store};
     int r = view_extents(store->local.view, ino, 0, INT64_MAX, add_summary, &sum);

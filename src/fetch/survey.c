@@ -84,7 +84,7 @@ static int survey_look_at(const struct view_extent *extent, void *arg)
     return r;
 }
 
-int store_survey(struct store *store, const struct survey_request *want, uint64_t *at,
+int fetch_survey(struct store *store, const struct survey_request *want, uint64_t *at,
                  bool *ret_more)
 {
     struct survey survey = {.store = store, .want = want, .at = *at, .left = want->max};
@@ -98,7 +98,7 @@ int store_survey(struct store *store, const struct survey_request *want, uint64_
 
 static void add_damaged(const struct survey_part *part, void *arg)
 {
-    struct store_unsafe *unsafe = arg;
+    struct fetch_unsafe *unsafe = arg;
     if (part->is_chunk && !part->is_sound)
         *(part->is_local ? &unsafe->pending_bytes : &unsafe->lost_bytes) += part->length;
 }
@@ -112,29 +112,29 @@ static bool has_all_there(struct store *store)
     return packs == 0 && remote_damaged_chunks(store->remote) == 0;
 }
 
-int store_remote_damaged(struct store *store, uint64_t ino, struct store_unsafe *ret)
+int fetch_remote_damaged(struct store *store, uint64_t ino, struct fetch_unsafe *ret)
 {
     const struct survey_request damaged = {
         .ino = ino, .max = DAMAGED_PORTION, .fn = add_damaged, .arg = ret};
     uint64_t pending = 0, at = 0;
     bool more;
-    *ret = (struct store_unsafe){0};
+    *ret = (struct fetch_unsafe){0};
     if (has_all_there(store))
         return 0;
-    int r = store_remote_needs(store, ino, &pending);
+    int r = remote_needs(store, ino, &pending);
     if (r < 0 || pending)
         return r; /* it has changed since: what it has now is on its way */
     do
-        r = store_survey(store, &damaged, &at, &more);
+        r = fetch_survey(store, &damaged, &at, &more);
     while (more);
     if (r == 0 && ret->lost_bytes + ret->pending_bytes > 0)
-        r = store_remote_needs(store, ino, &pending);
+        r = remote_needs(store, ino, &pending);
     if (pending) /* it changed meanwhile, and newer bytes were counted */
-        *ret = (struct store_unsafe){0};
+        *ret = (struct fetch_unsafe){0};
     return r;
 }
 
-int store_find_users(struct store *store, const struct view_users *want, uint64_t *at,
+int fetch_find_users(struct store *store, const struct view_users *want, uint64_t *at,
                      bool *ret_more)
 {
     return view_find_users(store->local.view, want, at, ret_more);

@@ -440,7 +440,7 @@ static int free_slot_locked(struct pull *pull, struct warm_job **ret_old)
     return found;
 }
 
-int store_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *ret_job)
+int fetch_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *ret_job)
 {
     struct pull *pull = pull_of(store);
     struct warm_job *old;
@@ -474,7 +474,7 @@ static void wake_jobs_locked(struct pull *pull)
     event_signal(horizon_progress(pull->store->commit.horizon));
 }
 
-int store_warm_status(struct store *store, uint64_t id, bool cancel, struct warm_status *ret)
+int fetch_warm_status(struct store *store, uint64_t id, bool cancel, struct warm_status *ret)
 {
     struct pull *pull = pull_of(store);
     if (!pull)

@@ -242,8 +242,8 @@ static int copy_pieces(struct bringing *b, struct store *others, uint64_t size)
 {
     _cleanup_free_ uint8_t *bytes = xmalloc(PIECE);
     for (uint64_t at = 0; at < size; at += PIECE) {
-        struct store_read_end end;
-        const struct store_read how = {.ino = b->from.ino,
+        struct fetch_read_end end;
+        const struct fetch_read how = {.ino = b->from.ino,
                                        .offset = at,
                                        .buf = bytes,
                                        .length = (size_t)min_u64(PIECE, size - at),
@@ -255,7 +255,7 @@ static int copy_pieces(struct bringing *b, struct store *others, uint64_t size)
                                    .data = bytes};
         if (is_given_up(b))
             return -ECANCELED;
-        TRY(store_read(others, &how, &end));
+        TRY(fetch_read(others, &how, &end));
         TRY(write_piece(b, &w));
     }
     return 0;

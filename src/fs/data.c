@@ -47,12 +47,12 @@ static void note_access(const struct commit_now *now, void *fs)
     access_note(fs, now);
 }
 
-void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime)
+void fs_read(struct fs *fs, const struct fetch_read_request *request, bool leaves_atime)
 {
-    struct store_read_request looking = *request;
+    struct fetch_read_request looking = *request;
     struct ns_inode inode;
     if (fs_is_past(request->ino)) {
-        store_start_read(fs->store, request);
+        fetch_start_read(fs->store, request);
         return;
     }
     if (ns_inode(fs->ns, request->ino, &inode) == 0 && inode.is_elsewhere) {
@@ -63,7 +63,7 @@ void fs_read(struct fs *fs, const struct store_read_request *request, bool leave
         looking.looked = note_access;
         looking.looked_arg = fs;
     }
-    store_start_read(fs->store, &looking);
+    fetch_start_read(fs->store, &looking);
 }
 
 /* --- fallocate -------------------------------------------------------------------------------- */
@@ -236,17 +236,17 @@ static uint64_t target_offset(const struct copying *copy, uint64_t from)
 static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_t from, void *buf,
                        size_t length)
 {
-    const struct store_read how = {.ino = copy->how->from,
+    const struct fetch_read how = {.ino = copy->how->from,
                                    .offset = from,
                                    .buf = buf,
                                    .length = length,
                                    .reach = STORE_REACH_LOCAL};
-    struct store_read_end end;
+    struct fetch_read_end end;
     if (bytes) {
         memcpy(buf, bytes, length);
         return 0;
     }
-    TRY(store_read(copy->fs->store, &how, &end));
+    TRY(fetch_read(copy->fs->store, &how, &end));
     /* From the remote it would take long in this thread: the kernel reads and writes it instead. */
     return end.is_beyond_reach ? -EXDEV : 0;
 }

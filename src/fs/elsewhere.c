@@ -6,7 +6,7 @@
 
 struct waiting_read {
     struct waiting_read *next;
-    struct store_read_request request;
+    struct fetch_read_request request;
 };
 
 void fs_expect_others(struct fs *fs)
@@ -27,7 +27,7 @@ int elsewhere_check(struct fs *fs)
 }
 
 /* False: it need not, or need not any more. */
-static bool wait_for_others(struct fs *fs, const struct store_read_request *request)
+static bool wait_for_others(struct fs *fs, const struct fetch_read_request *request)
 {
     LOCK_SCOPE(&fs->elsewhere.lock);
     if (!fs->elsewhere.is_expected)
@@ -38,16 +38,16 @@ static bool wait_for_others(struct fs *fs, const struct store_read_request *requ
     return true;
 }
 
-void elsewhere_read(struct fs *fs, const struct store_read_request *request)
+void elsewhere_read(struct fs *fs, const struct fetch_read_request *request)
 {
     struct store *others = atomic_load(&fs->others);
     if (!others && wait_for_others(fs, request))
         return;
     int r = elsewhere_check(fs);
     if (r == 0)
-        store_start_read(atomic_load(&fs->others), request);
+        fetch_start_read(atomic_load(&fs->others), request);
     else
-        request->reply(&(struct store_answer){.ino = request->ino, .error = -EIO}, request->arg);
+        request->reply(&(struct fetch_answer){.ino = request->ino, .error = -EIO}, request->arg);
 }
 
 void elsewhere_settle(struct fs *fs)

@@ -213,7 +213,7 @@ struct fs_barrier {
  * already, but for files that are still being written. */
 CAIRN_MUST_CHECK int fs_fsync(struct fs *fs, uint64_t ino, struct fs_barrier *ret);
 
-/* Calls `fn` once, when the barrier is reached: see horizon_await() and store_wait_remote(). */
+/* Calls `fn` once, when the barrier is reached: see horizon_await() and remote_start_wait(). */
 void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int result, void *arg),
               void *arg, uint64_t *ret_ticket);
 /* The barrier is reached. Is what it stands for in its tier? -EIO: bytes of the file never will be,
@@ -238,8 +238,8 @@ static inline bool fs_is_load(int flags)
 {
     return (flags & O_ACCMODE) == O_RDONLY && flags & O_NONBLOCK;
 }
-/* As store_start_read(). `leaves_atime`: the time of access stays as it is (O_NOATIME). */
-void fs_read(struct fs *fs, const struct store_read_request *request, bool leaves_atime);
+/* As fetch_start_read(). `leaves_atime`: the time of access stays as it is (O_NOATIME). */
+void fs_read(struct fs *fs, const struct fetch_read_request *request, bool leaves_atime);
 /* Returns when no read is under way; of other nodes' files, those that wait for the remote fail. No
  * caller starts new ones. */
 void fs_end_reads(struct fs *fs);

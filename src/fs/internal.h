@@ -92,7 +92,7 @@ struct fs {
 /* elsewhere.c: of a file of another node. -EAGAIN: whether that can be read is known soon. -EIO: it
  * cannot. */
 CAIRN_MUST_CHECK int elsewhere_check(struct fs *fs);
-void elsewhere_read(struct fs *fs, const struct store_read_request *request);
+void elsewhere_read(struct fs *fs, const struct fetch_read_request *request);
 /* It is known: reads that wait for it begin, or fail. */
 void elsewhere_settle(struct fs *fs);
 

@@ -25,7 +25,7 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
     gate_init(&fs->gate);
     mutex_init(&fs->elsewhere.lock, LOCK_LEAF);
     fs->brings = brings_new();
-    store_map_zeros();
+    fetch_map_zeros();
     return fs;
 }
 

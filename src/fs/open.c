@@ -354,16 +354,16 @@ void fs_await(struct fs *fs, const struct fs_barrier *barrier, void (*fn)(int re
               void *arg, uint64_t *ret_ticket)
 {
     if (barrier->level == FS_FSYNC_REMOTE)
-        store_wait_remote(fs->store, barrier->seq, fn, arg, ret_ticket);
+        remote_start_wait(fs->store, barrier->seq, fn, arg, ret_ticket);
     else
         horizon_await(fs->commit->horizon, barrier->seq, fn, arg, ret_ticket);
 }
 
 int fs_after_barrier(struct fs *fs, uint64_t ino, enum fs_fsync level)
 {
-    struct store_unsafe unsafe = {0};
+    struct fetch_unsafe unsafe = {0};
     if (level == FS_FSYNC_REMOTE)
-        TRY(store_remote_damaged(fs->store, ino, &unsafe));
+        TRY(fetch_remote_damaged(fs->store, ino, &unsafe));
     if (unsafe.lost_bytes + unsafe.pending_bytes == 0)
         return 0;
     cause_note("%llu bytes of it can be read neither from NVMe nor from the remote, and %llu are "

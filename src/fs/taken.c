@@ -22,10 +22,10 @@ void fs_end_reads(struct fs *fs)
 {
     struct store *others = atomic_load(&fs->others);
     elsewhere_settle(fs);
-    store_end_reads(fs->store);
+    fetch_end_reads(fs->store);
     if (others) {
         store_interrupt(others);
-        store_end_reads(others);
+        fetch_end_reads(others);
     }
 }
 

@@ -33,11 +33,11 @@ static int xattr_level(struct fs *fs, uint64_t ino, char *text, size_t size)
     uint64_t missing = 0;
     bool durable = store_is_durable(fs->store, ino);
     bool published = durable && horizon_published(fs->commit->horizon) > 0;
-    struct store_unsafe unsafe = {0};
+    struct fetch_unsafe unsafe = {0};
     if (published)
-        TRY(store_remote_needs(fs->store, ino, &missing));
+        TRY(remote_needs(fs->store, ino, &missing));
     if (published && missing == 0)
-        TRY(store_remote_damaged(fs->store, ino, &unsafe));
+        TRY(fetch_remote_damaged(fs->store, ino, &unsafe));
     if (unsafe.lost_bytes > 0)
         return -EIO; /* no tier gives all of it */
     published = published && missing == 0 && unsafe.pending_bytes == 0;
@@ -50,7 +50,7 @@ static int xattr_stored_bytes(struct fs *fs, uint64_t ino, char *text, size_t si
     uint64_t bytes;
     if (!store_is_durable(fs->store, ino))
         return -ENODATA;
-    int r = store_stored_bytes(fs->store, ino, &bytes);
+    int r = fetch_stored_bytes(fs->store, ino, &bytes);
     (void)snprintf(text, size, "%llu", (unsigned long long)(r < 0 ? 0 : bytes));
     return r;
 }
@@ -61,7 +61,7 @@ static int xattr_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
     check(size > 2 * sizeof hash);
     if (!store_is_durable(fs->store, ino))
         return -ENODATA;
-    TRY(store_content_root(fs->store, ino, hash));
+    TRY(fetch_content_root(fs->store, ino, hash));
     hex_print(text, hash, sizeof hash);
     return 0;
 }
@@ -71,7 +71,7 @@ static int xattr_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
 static int xattr_lane(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     struct remote_status remote;
-    store_remote_status(fs->store, &remote);
+    remote_get_status(fs->store, &remote);
     (void)snprintf(text, size, "1 stage=%llu remote=%d loads=%llu",
                    (unsigned long long)stage_usage(fs->stage).total_bytes,
                    remote.state != REMOTE_NONE && remote.state != REMOTE_FENCED,
@@ -132,7 +132,7 @@ static int commit_xattr(struct fs *fs, struct record *rec)
     int r = history_commit(fs->commit->history, rec);
     ns_drop(fs->ns, rec->ino);
     if (r == 0 && pins)
-        store_pins_changed(fs->store);
+        fetch_pins_changed(fs->store);
     return r;
 }
 

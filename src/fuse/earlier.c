@@ -377,7 +377,7 @@ struct past_reading {
     uint64_t ino;
 };
 
-static void reply_reading(const struct store_answer *answer, void *arg)
+static void reply_reading(const struct fetch_answer *answer, void *arg)
 {
     struct past_reading *reading = arg;
     struct front *front = reading->front;
@@ -404,7 +404,7 @@ static int run_read(struct call *call, bool waits)
     }
     struct past_reading *reading = xmalloc(sizeof *reading);
     *reading = (struct past_reading){call->front, call->req, call->ino};
-    const struct store_read_request request = {.ino = call->ino,
+    const struct fetch_read_request request = {.ino = call->ino,
                                                .offset = (uint64_t)call->offset,
                                                .length = call->size,
                                                .reply = reply_reading,

@@ -124,7 +124,7 @@ static void reply_read_error(fuse_req_t req, uint64_t ino, int r)
 }
 
 /* Of any thread. */
-static void reply_read(const struct store_answer *answer, void *req)
+static void reply_read(const struct fetch_answer *answer, void *req)
 {
     if (answer->error < 0) {
         reply_read_error(req, answer->ino, answer->error);
@@ -148,7 +148,7 @@ static void on_load_interrupted(fuse_req_t req, void *arg)
         (void)fuse_reply_err(req, EINTR);
 }
 
-static void reply_load_read(const struct store_answer *answer, void *arg)
+static void reply_load_read(const struct fetch_answer *answer, void *arg)
 {
     struct load_read *read = arg;
     if (!atomic_exchange(&read->is_answered, true)) {
@@ -159,7 +159,7 @@ static void reply_load_read(const struct store_answer *answer, void *arg)
 }
 
 /* Programs do not expect a read of a file to be interrupted, and loads do. */
-static void make_interruptible(struct store_read_request *request, fuse_req_t req)
+static void make_interruptible(struct fetch_read_request *request, fuse_req_t req)
 {
     struct load_read *read = xmalloc(sizeof *read);
     *read = (struct load_read){.req = req};
@@ -184,7 +184,7 @@ void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
     /* The page cache would take a short answer for the end of the file; direct readers get what is
      * good. */
     bool is_direct = (fi->flags & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
-    struct store_read_request request = {.ino = ino,
+    struct fetch_read_request request = {.ino = ino,
                                          .offset = (uint64_t)offset,
                                          .length = size,
                                          .may_be_short = is_direct,

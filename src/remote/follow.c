@@ -374,7 +374,7 @@ void follow_look_now(struct store *store)
     }
 }
 
-void store_follow_now(struct store *store)
+void remote_follow_now(struct store *store)
 {
     LOCK_SCOPE(&store->remote->shared.lock);
     remote_kick_locked(store->remote);

@@ -10,22 +10,22 @@
 /* As horizon_await(), for the remote; -ESHUTDOWN too where no remote will ever have it (none, or
  * fenced). Where several nodes write the prefix, a union head has it on return. Rate limits of both
  * tiers are lifted until it is uploaded. store_unwait() takes these tickets too. */
-void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
+void remote_start_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
                        uint64_t *ret_ticket);
 
 /* Callers that wait for this operation, or an earlier one, wait no more. Unlike
  * horizon_published(), a union head has it where several nodes write the prefix. */
-uint64_t store_remote_reached(struct store *store);
+uint64_t remote_reached(struct store *store);
 
-/* The sequence that store_remote_reached() must be at until the last durable change of `ino` is in
+/* The sequence that remote_reached() must be at until the last durable change of `ino` is in
  * it; 0: it is. Asks the NVMe level first: what is not durable there is not here. */
-CAIRN_MUST_CHECK int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq);
+CAIRN_MUST_CHECK int remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq);
 
 /* A store that follows looks for a newer head now; returns at once. */
-void store_follow_now(struct store *store);
+void remote_follow_now(struct store *store);
 
 /* From now on limits are lifted, until the store is closed; returns at once (umount --drain). */
-void store_drain_remote(struct store *store);
+void remote_drain(struct store *store);
 
 enum remote_state {
     REMOTE_NONE,
@@ -77,12 +77,12 @@ struct remote_status {
         char trouble[256]; /* what keeps this node from telling what it does; "": nothing */
     } nodes;
 };
-void store_remote_status(struct store *store, struct remote_status *ret);
+void remote_get_status(struct store *store, struct remote_status *ret);
 /* Durable changes that are here and not in the remote; of a fenced mount they never will be. Looks
  * at a bounded number of changes. Reads the view. */
-struct store_unpublished {
+struct remote_unpublished {
     uint64_t inodes;       /* made, changed or removed since the newest head of this mount */
     uint64_t files, bytes; /* regular files of these, and their sizes */
     bool has_more;
 };
-CAIRN_MUST_CHECK int store_unpublished(struct store *store, struct store_unpublished *ret);
+CAIRN_MUST_CHECK int remote_unpublished(struct store *store, struct remote_unpublished *ret);

@@ -78,7 +78,7 @@ static uint64_t reached(struct remote *remote)
     return touched ? min_u64(published, touched_merged_up_to(touched)) : published;
 }
 
-uint64_t store_remote_reached(struct store *store)
+uint64_t remote_reached(struct store *store)
 {
     return store->remote ? reached(store->remote) : 0;
 }
@@ -145,7 +145,7 @@ void remote_give_up(struct remote *remote)
     remote_release_waiters(remote);
 }
 
-void store_wait_remote(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
+void remote_start_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *arg,
                        uint64_t *ret_ticket)
 {
     struct remote *remote = store->remote;

@@ -25,5 +25,5 @@ bool remote_has_ours(struct remote *remote);
 bool remote_will_relieve(struct remote *remote);
 /* Chunks that the newest head of this mount refers to, and has not got. */
 uint64_t remote_damaged_chunks(const struct remote *remote);
-/* As store_unwait(), of store_wait_remote(). */
+/* As store_unwait(), of remote_start_wait(). */
 bool remote_unwait(struct remote *remote, uint64_t ticket);

@@ -19,7 +19,7 @@ static uint64_t not_merged(struct store *store, uint64_t ino)
     return touched ? touched_last(touched, ino) : 0;
 }
 
-int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
+int remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
 {
     struct view_inode inode;
     *ret_seq = ns_last_change(store->local.ns, ino);
@@ -35,7 +35,7 @@ int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
     if (S_ISDIR(inode.attrs.mode)) {
         /* Anything below it may have changed: all that is durable is asked for. */
         uint64_t now = view_state(store->local.view).applied_seq;
-        *ret_seq = now > store_remote_reached(store) ? now : 0;
+        *ret_seq = now > remote_reached(store) ? now : 0;
         return 0;
     }
     r = view_unpublished(store->local.view, ino, ret_seq);
@@ -45,7 +45,7 @@ int store_remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
     return r;
 }
 
-void store_drain_remote(struct store *store)
+void remote_drain(struct store *store)
 {
     struct remote *remote = store->remote;
     if (!remote)
@@ -112,7 +112,7 @@ static void nodes_status(struct node *node, const struct superblock *sb, struct 
     merger_status_done(&merger);
 }
 
-void store_remote_status(struct store *store, struct remote_status *ret)
+void remote_get_status(struct store *store, struct remote_status *ret)
 {
     struct remote *remote = store->remote;
     *ret = (struct remote_status){.state = REMOTE_NONE, .error_age_s = -1, .unreachable_s = -1};
@@ -150,10 +150,10 @@ void store_remote_status(struct store *store, struct remote_status *ret)
     ret->seconds_behind = since ? (double)(clock_monotonic_ns() - since) / 1e9 : 0;
 }
 
-int store_unpublished(struct store *store, struct store_unpublished *ret)
+int remote_unpublished(struct store *store, struct remote_unpublished *ret)
 {
     struct view_unpublished_total total;
     int r = view_unpublished_total(store->local.view, UNPUBLISHED_MAX, &total);
-    *ret = (struct store_unpublished){total.inodes, total.files, total.bytes, total.has_more};
+    *ret = (struct remote_unpublished){total.inodes, total.files, total.bytes, total.has_more};
     return r;
 }

@@ -29,12 +29,12 @@ int store_peek(const char *path, struct store_status *ret)
     return 0;
 }
 
-int store_peek_unpublished(const char *path, struct store_unpublished *ret)
+int store_peek_unpublished(const char *path, struct remote_unpublished *ret)
 {
     struct store *store;
     TRY(open_to_peek(path, &store));
     struct view_remote remote = view_remote(store->local.view);
-    int r = store_unpublished(store, ret);
+    int r = remote_unpublished(store, ret);
     /* Damaged before they were uploaded, or lost there since: no file needs to have changed. */
     ret->inodes = max_u64(ret->inodes, remote.pending_chunks > 0);
     ret->bytes = max_u64(ret->bytes, remote.pending_bytes);

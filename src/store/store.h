@@ -43,7 +43,7 @@ void store_leave(struct store *store);
  * thread. */
 void store_interrupt(struct store *store);
 
-/* Ends a wait of horizon_await() or store_wait_remote(). True: its function will not be called any
+/* Ends a wait of horizon_await() or remote_start_wait(). True: its function will not be called any
  * more. */
 bool store_unwait(struct store *store, uint64_t ticket);
 
@@ -183,7 +183,7 @@ CAIRN_MUST_CHECK int store_repair(const char *path,
 /* Offline: a status without recovering. */
 CAIRN_MUST_CHECK int store_peek(const char *path, struct store_status *ret);
 /* Offline: durable changes that no published head has. */
-CAIRN_MUST_CHECK int store_peek_unpublished(const char *path, struct store_unpublished *ret);
+CAIRN_MUST_CHECK int store_peek_unpublished(const char *path, struct remote_unpublished *ret);
 /* The control file of the stage whose session has not ended: a daemon has it, or left it (caller
  * frees). NULL: everything that was acknowledged is on NVMe. Takes no lock. */
 CAIRN_MUST_CHECK int store_open_session(const char *path, char **ret_stage);

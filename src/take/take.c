@@ -141,7 +141,7 @@ static void note_union(void *arg)
 static void follow_now(void *arg)
 {
     struct take *take = arg;
-    store_follow_now(take->others);
+    remote_follow_now(take->others);
 }
 
 static bool open_others(struct take *take)

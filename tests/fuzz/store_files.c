@@ -46,6 +46,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check(!session.is_reader || size > strlen(READER_LINE));
     session_done(&session);
     put(lock_path, data, size);
-    check(store_lock_holder(root, &holder) == 0);
+    check(store_directory_lock_holder(root, &holder) == 0);
     return 0;
 }

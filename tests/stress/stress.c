@@ -29,7 +29,7 @@ static const struct {
     {"list", private_list, 4},
 };
 
-static void take_answer(const struct store_answer *answer, void *arg)
+static void take_answer(const struct fetch_answer *answer, void *arg)
 {
     struct worker *w = arg;
     size_t done = 0;
@@ -44,7 +44,7 @@ static void take_answer(const struct store_answer *answer, void *arg)
 
 ssize_t worker_read(struct worker *w, uint64_t ino, uint64_t offset, size_t length)
 {
-    struct store_read_request request = {
+    struct fetch_read_request request = {
         .ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = w};
     fs_read(w->fixture->fs, &request, false);
     (void)sem_wait(&w->answered);

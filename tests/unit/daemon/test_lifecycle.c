@@ -164,10 +164,10 @@ Test(store, in_use_is_refused_by_name_of_the_process)
     cr_assert_not_null(strstr(refused.text, pid), "%s", refused.text);
     free(refused.text);
     pid_t holder = 0;
-    assert_i64(store_lock_holder(store, &holder), 1);
+    assert_i64(store_directory_lock_holder(store, &holder), 1);
     assert_i64(holder, getpid());
     store_directory_release(&directory, false);
-    assert_i64(store_lock_holder(store, &holder), 0);
+    assert_i64(store_directory_lock_holder(store, &holder), 0);
 }
 
 Test(store, lock_dies_with_its_process)
@@ -178,17 +178,17 @@ Test(store, lock_dies_with_its_process)
     assert_i64(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) {
-        if (store_lock(store, &fd, &holder) < 0 || write(ready[1], "x", 1) != 1)
+        if (store_directory_lock(store, &fd, &holder) < 0 || write(ready[1], "x", 1) != 1)
             _exit(1);
         for (;;)
             (void)pause();
     }
     char byte;
     assert_i64(read(ready[0], &byte, 1), 1);
-    assert_i64(store_lock(store, &fd, &holder), -EBUSY);
+    assert_i64(store_directory_lock(store, &fd, &holder), -EBUSY);
     assert_i64(holder, child);
     assert_i64(kill(child, SIGKILL), 0);
     assert_i64(waitpid(child, NULL, 0), child);
-    assert_i64(store_lock(store, &fd, &holder), 0);
+    assert_i64(store_directory_lock(store, &fd, &holder), 0);
     (void)close(fd);
 }

@@ -98,14 +98,14 @@ uint64_t start_job(const char *name, bool evicts)
 {
     uint64_t job;
     uint64_t ino = name ? fixture_lookup(&fixture, name) : ROOT_INO;
-    assert_i64(store_warm_start(fixture.store, ino, evicts, &job), 0);
+    assert_i64(fetch_warm_start(fixture.store, ino, evicts, &job), 0);
     return job;
 }
 
 struct warm_status look_at_job(uint64_t job)
 {
     struct warm_status s;
-    assert_i64(store_warm_status(fixture.store, job, false, &s), 0);
+    assert_i64(fetch_warm_status(fixture.store, job, false, &s), 0);
     return s;
 }
 

@@ -433,7 +433,7 @@ static struct pull *narrow(void)
 static void expect_nothing_held(struct pull *pull)
 {
     uint64_t held = UINT64_MAX;
-    store_end_reads(fixture.store);
+    fetch_end_reads(fixture.store);
     for (int i = 0; i < 12000 && held > 0; i++) {
         (void)usleep(10000);
         LOCK_SCOPE(&pull->locked.lock);

@@ -38,7 +38,7 @@ struct answer {
     uint8_t *bytes; /* of what was asked for */
 };
 
-static void take_answer(const struct store_answer *answer, void *arg)
+static void take_answer(const struct fetch_answer *answer, void *arg)
 {
     struct answer *to = arg;
     size_t done = 0;
@@ -55,9 +55,9 @@ static void take_answer(const struct store_answer *answer, void *arg)
 static void start_read(struct answer *to, uint64_t ino, uint64_t offset, size_t length)
 {
     *to = (struct answer){.bytes = xmalloc(length)};
-    struct store_read_request request = {
+    struct fetch_read_request request = {
         .ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = to};
-    store_start_read(fixture.store, &request);
+    fetch_start_read(fixture.store, &request);
 }
 
 static bool is_answered(struct answer *answer, unsigned ms)
@@ -327,13 +327,13 @@ Test(plan, what_comes_before_damage_is_answered)
     start_read(&first, ino, 0, 1000);
     expect_bytes(&first, bytes, 1000);
     atomic_store(&one_decode_fails, -EBADMSG);
-    struct store_read_request request = {.ino = ino,
+    struct fetch_read_request request = {.ino = ino,
                                          .offset = 500,
                                          .length = MIB + 500,
                                          .may_be_short = true,
                                          .reply = take_answer,
                                          .arg = &answer};
-    store_start_read(fixture.store, &request);
+    fetch_start_read(fixture.store, &request);
     expect_bytes(&answer, bytes + 500, MIB - 500);
 }
 
@@ -343,7 +343,7 @@ static struct plan *plan_of(uint64_t ino, size_t length)
 {
     struct plan *plan = xcalloc(1, sizeof *plan);
     plan->store = fixture.store;
-    plan->want = (struct store_read_request){.ino = ino, .length = length};
+    plan->want = (struct fetch_read_request){.ino = ino, .length = length};
     plan->length = length;
     plan->may = plan->needs = WAIT_NVME;
     plan->buffer = xmalloc(length);

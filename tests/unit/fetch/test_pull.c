@@ -28,7 +28,7 @@ TestSuite(pull, .init = fetch_setup, .fini = fetch_teardown, .timeout = 600);
 static uint64_t fetched(void)
 {
     struct remote_status s;
-    store_remote_status(fixture.store, &s);
+    remote_get_status(fixture.store, &s);
     return s.fetched_bytes_total;
 }
 
@@ -103,7 +103,7 @@ Test(pull, error_of_the_remote_is_no_damage)
     atomic_store(&get_error, -ETIMEDOUT);
     assert_i64(try_read(fixture_lookup(&fixture, "big")), -EIO);
     assert_str(damage_found(), "");
-    store_remote_status(fixture.store, &s);
+    remote_get_status(fixture.store, &s);
     cr_assert_neq(s.error[0], 0);
     atomic_store(&get_error, 0);
     fixture_expect(&fixture, "big", 1, 3 * MIB);
@@ -113,12 +113,12 @@ Test(pull, local_read_says_that_it_is_remote)
 {
     fixture_put(&fixture, "big", 1, 3 * MIB);
     move_node();
-    const struct store_read how = {.ino = fixture_lookup(&fixture, "big"),
+    const struct fetch_read how = {.ino = fixture_lookup(&fixture, "big"),
                                    .buf = (uint8_t[4096]){0},
                                    .length = 4096,
                                    .reach = STORE_REACH_LOCAL};
-    struct store_read_end end;
-    assert_i64(store_read(fixture.store, &how, &end), 0);
+    struct fetch_read_end end;
+    assert_i64(fetch_read(fixture.store, &how, &end), 0);
     cr_assert(end.is_beyond_reach && end.good == 0);
 }
 
@@ -131,7 +131,7 @@ struct waiting {
     uint8_t bytes[3000];
 };
 
-static void take_answer(const struct store_answer *answer, void *arg)
+static void take_answer(const struct fetch_answer *answer, void *arg)
 {
     struct waiting *w = arg;
     w->iov_count = answer->iov_count;
@@ -161,20 +161,20 @@ static void read_on_the_way(struct waiting *w, int error)
 {
     pthread_t reader;
     void *read;
-    struct store_read_request request = {
+    struct fetch_read_request request = {
         .ino = w->ino, .offset = 5000, .length = 3000, .reply = take_answer, .arg = w};
     atomic_store(&gets_wait, true);
     atomic_store(&get_error, error);
     assert_i64(pthread_create(&reader, NULL, read_remote, w), 0);
     AWAIT(atomic_load(&gets) > 0, "no GET");
-    store_start_read(fixture.store, &request);
+    fetch_start_read(fixture.store, &request);
     assert_u64(waiting_readers(), 1, "it waits with the chunk, and in no thread");
     (void)usleep(20000);
     assert_i64(atomic_load(&w->replies), 0);
     atomic_store(&gets_wait, false);
     (void)pthread_join(reader, &read);
     assert_i64((int)(intptr_t)read, error ? -EIO : 0);
-    store_end_reads(fixture.store);
+    fetch_end_reads(fixture.store);
     assert_i64(atomic_load(&w->replies), 1, "it is waited for");
     assert_u64(waiting_readers(), 0);
 }
@@ -292,7 +292,7 @@ Test(pull, damaged_on_nvme_is_healed_from_the_remote)
     uint64_t chunks = 0, at = 0, ino = fixture_lookup(&fixture, "big");
     const struct survey_request want = {.ino = ino, .max = 64, .fn = count_chunk, .arg = &chunks};
     bool more;
-    assert_i64(store_survey(fixture.store, &want, &at, &more), 0);
+    assert_i64(fetch_survey(fixture.store, &want, &at, &more), 0);
     cr_assert_not(more);
     cr_assert_gt(chunks, 0);
     /* What is not stored anew by the end of the mount is so at the next read of it. */

@@ -80,7 +80,7 @@ Test(warm, a_job_that_waits_for_a_reader_can_be_cancelled)
     struct warm_status s;
     begin_read();
     uint64_t job = warm_beside_reader();
-    assert_i64(store_warm_status(fixture.store, job, true, &s), 0);
+    assert_i64(fetch_warm_status(fixture.store, job, true, &s), 0);
     AWAIT(look_at_job(job).ended, "it goes on");
     assert_i64(end_read(), 0);
 }

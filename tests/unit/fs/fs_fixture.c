@@ -118,7 +118,7 @@ struct reading {
     sem_t done;
 };
 
-static void take_answer(const struct store_answer *answer, void *arg)
+static void take_answer(const struct fetch_answer *answer, void *arg)
 {
     struct reading *reading = arg;
     uint8_t *to = reading->buf;
@@ -135,7 +135,7 @@ ssize_t read_file(uint64_t ino, uint64_t offset, void *buf, size_t length, struc
 {
     struct got got = {0};
     struct reading reading = {.got = ret ? ret : &got, .buf = buf};
-    struct store_read_request request = {
+    struct fetch_read_request request = {
         .ino = ino, .offset = offset, .length = length, .reply = take_answer, .arg = &reading};
     assert_i64(sem_init(&reading.done, 0, 0), 0);
     fs_read(fs, &request, false);

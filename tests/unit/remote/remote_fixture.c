@@ -136,7 +136,7 @@ static void note_result(int result, void *arg)
 void begin_wait(struct remote_wait *wait, uint64_t seq)
 {
     atomic_store(&wait->result, 1);
-    store_wait_remote(fixture.store, seq, note_result, &wait->result, &wait->ticket);
+    remote_start_wait(fixture.store, seq, note_result, &wait->result, &wait->ticket);
 }
 
 void expect_end_of_wait(struct remote_wait *wait, int expected)

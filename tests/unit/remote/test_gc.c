@@ -175,7 +175,7 @@ Test(remote_gc, a_head_that_is_there_although_it_failed)
         liar.real->put_new(fixture.store->remote->prefix.tier, liar.object, liar.bytes, liar.len),
         0);
     liar.lies = false;
-    store_drain_remote(fixture.store); /* does not wait until it is time to try again */
+    remote_drain(fixture.store); /* does not wait until it is time to try again */
     publish_file("c", 3, MIB);
     expect_idle();
 }

@@ -210,7 +210,7 @@ static int hold_listing(const char *op, const char *object, void *arg)
 /* The only copy of "a" is missing, the view is lost, and gc is far away. */
 Test(losses, nothing_counts_as_published_before_a_new_view_was_compared, .timeout = 120)
 {
-    struct store_unsafe unsafe;
+    struct fetch_unsafe unsafe;
     struct remote_wait wait;
     open_with("remote", LONG_GRACE_NS);
     publish_file("a", 1, MIB);
@@ -230,7 +230,7 @@ Test(losses, nothing_counts_as_published_before_a_new_view_was_compared, .timeou
     atomic_store(&may_list, true);
     expect_end_of_wait(&wait, 0);
     cr_expect(remote_is_bad_pack(remote, pack));
-    assert_i64(store_remote_damaged(fixture.store, fixture_lookup(&fixture, "a"), &unsafe), 0);
+    assert_i64(fetch_remote_damaged(fixture.store, fixture_lookup(&fixture, "a"), &unsafe), 0);
     expect_u64(unsafe.lost_bytes, MIB);
 }
 

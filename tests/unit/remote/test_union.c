@@ -329,7 +329,7 @@ static void expect_first_instead(const char *named)
     expect_shown(&reader, 1);
     expect_first(&reader);
     struct remote_status status;
-    store_remote_status(reader.store, &status);
+    remote_get_status(reader.store, &status);
     cr_expect_not_null(strstr(status.error, named), "%s", status.error);
 }
 

@@ -23,8 +23,8 @@ static void open_with_denied_heads(void)
 
 static void expect_pending(const char *why)
 {
-    struct store_unsafe unsafe;
-    assert_i64(store_remote_damaged(fixture.store, fixture_lookup(&fixture, "a"), &unsafe), 0);
+    struct fetch_unsafe unsafe;
+    assert_i64(fetch_remote_damaged(fixture.store, fixture_lookup(&fixture, "a"), &unsafe), 0);
     expect_u64(unsafe.pending_bytes, MIB, "%s", why);
 }
 
