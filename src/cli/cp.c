@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn cp: copies files and trees from a store or remote that need not be mounted, and single
- * files to standard output. cairn restore: from an earlier state of a mount's remote to the mount.
+ * files to standard output. cairn restore: from an earlier state of a mount to the mount.
  */
 #include <fcntl.h>
 #include <libgen.h>
@@ -416,18 +416,15 @@ static int find_mount(const struct copying *c, const char *path, const struct mo
     return CLI_OK;
 }
 
-/* SOURCE:PATH of the mount's remote. Caller frees. */
-static int find_remote(const struct copying *c, const struct mount_entry *mount, const char *below,
+/* SOURCE:PATH of the mount's remote, or of its store without one. Caller frees. */
+static int find_source(const struct copying *c, const struct mount_entry *mount, const char *below,
                        char **ret)
 {
     _cleanup_json_ cJSON *status = NULL;
     if (ask_daemon(c->command->name, mount->store, "status", NULL, &status) < 0)
         return CLI_FAILED;
-    const char *name = json_text(json_part(status, "remote"), "name");
-    if (!name)
-        return complain(c->command->name,
-                        "%s has no remote: of a store only the newest state is there",
-                        mount->mountpoint);
+    const char *remote = json_text(json_part(status, "remote"), "name");
+    const char *name = remote ? remote : mount->store;
     *ret = xasprintf("%s:%s", name, *below ? below : "/");
     return CLI_OK;
 }
@@ -504,7 +501,7 @@ static int restore_path(struct copying *c, const char *path, const struct mount_
     _cleanup_free_ char *below = NULL, *text = NULL, *target = NULL;
     int code = find_mount(c, path, mounts, &mount, &below);
     if (code == CLI_OK)
-        code = find_remote(c, mount, below, &text);
+        code = find_source(c, mount, below, &text);
     if (code != CLI_OK)
         return code;
     /* Of all of the mount the content goes into its root. */

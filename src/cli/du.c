@@ -81,7 +81,7 @@ static int print_sum(const struct command *command, const char *path, const char
                                .remote = forms_text(sum->remote_forms).text,
                                .path = path});
     if (json_count(root, "history_bytes") > 0)
-        text_print(stdout, "  history         %s in the remote that only earlier states need",
+        text_print(stdout, "  history         %s that only earlier states need",
                    json_bytes(root, "history_bytes").text);
     return request->why ? why_report(command, store, root, sum, NULL) : CLI_OK;
 }

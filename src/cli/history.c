@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn history: the earlier states of a remote that are still there, or what a path was in each.
- */
+/* cairn history: the earlier states of a remote, or of a store without one, that are still there,
+ * or what a path was in each. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -57,11 +57,9 @@ static int remote_of_mount(struct history *h, const struct mount_entry *mount)
     const char *name = r == 0 ? json_text(json_part(status, "remote"), "name") : NULL;
     if (r < 0)
         return CLI_FAILED;
+    h->source = xstrdup(name ? name : mount->store);
     if (!name)
-        return complain(h->command->name,
-                        "%s has no remote: of a store only the newest state is there",
-                        mount->mountpoint);
-    h->source = xstrdup(name);
+        return CLI_OK;
     /* A daemon of an earlier version knows of none. */
     if (ask_patiently(mount->store, "kept", KEPT_MS, &h->kept) < 0)
         h->kept = NULL;
@@ -81,11 +79,10 @@ static int take_mount(struct history *h, const char *text)
         if (path_is_inside(whole, list.at[i].mountpoint) &&
             (!mount || strlen(list.at[i].mountpoint) >= strlen(mount->mountpoint)))
             mount = &list.at[i];
-    if (!mount && may_be_store(text))
-        return complain_usage(h->command,
-                              "%s is a store, of which only the newest state is there; give its "
-                              "remote, or its mountpoint",
-                              text);
+    if (!mount && may_be_store(text)) {
+        h->source = xstrdup(text);
+        return CLI_OK;
+    }
     if (!mount)
         return complain_usage(h->command,
                               "%s is neither s3://BUCKET/PREFIX, dir:/PATH nor on a "

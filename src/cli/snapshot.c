@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn snapshot: states of a remote that have a name. */
+/* cairn snapshot: states of a remote, or of a store without one, that have a name. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -20,24 +20,39 @@
 struct snapshot_request {
     struct mount_options options;
     bool is_json;
+    bool is_local; /* create: return once it is on NVMe */
 };
 
 /* --- by the mount that writes ----------------------------------------------------------------- */
 
+static int look_for_remote(const struct call *call, bool *ret)
+{
+    _cleanup_json_ cJSON *status = NULL;
+    const struct snapshot_request *request = call->request;
+    if (ask_daemon(call->command->name, call->target.store, "status", NULL, &status) < 0)
+        return CLI_FAILED;
+    *ret = json_text(json_part(status, "remote"), "name");
+    if (*ret && request->is_local)
+        return complain(call->command->name,
+                        "%s has a remote, where its snapshots are: leave --local out",
+                        call->target.mountpoint);
+    return CLI_OK;
+}
+
 /* All that was written before is to be in it: waits for that. */
-static int await_published(const struct call *call, uint64_t *ret_seq)
+static int await_stored(const struct call *call, bool has_remote, uint64_t *ret_seq)
 {
     _cleanup_json_ cJSON *reply = NULL;
     cJSON *ask = cJSON_CreateObject();
     uint64_t left = 0;
     control_add_u64(ask, "ino", ROOT_INO);
-    (void)cJSON_AddStringToObject(ask, "level", "remote");
+    (void)cJSON_AddStringToObject(ask, "level", has_remote ? "remote" : "nvme");
     if (ask_daemon(call->command->name, call->target.store, "need", ask, &reply) < 0)
         return CLI_FAILED;
     if (!control_get_u64(reply, "seq", ret_seq))
         return complain_answer(call->command->name, call->target.store);
     const struct horizon_goal goal = {.store = call->target.store,
-                                      .is_remote = true,
+                                      .is_remote = has_remote,
                                       .seq = *ret_seq,
                                       .generation = json_count(reply, "generation")};
     return horizon_wait(call->command->name, &goal, 1, horizon_deadline(-1), &left);
@@ -87,7 +102,10 @@ static int ask_for_name(struct call *call, const char *kind, const char *name, c
     _cleanup_json_ cJSON *reply = NULL, *end = NULL;
     cJSON *ask = cJSON_CreateObject();
     uint64_t number = 0, seq = 0;
-    int code = *kind == 'c' ? await_published(call, &seq) : CLI_OK;
+    bool has_remote;
+    int code = look_for_remote(call, &has_remote);
+    if (code == CLI_OK && *kind == 'c')
+        code = await_stored(call, has_remote, &seq);
     (void)cJSON_AddStringToObject(ask, "kind", kind);
     (void)cJSON_AddStringToObject(ask, "name", name);
     if (new_name)
@@ -130,11 +148,12 @@ static int change_names(struct call *call, const char *kind, char **operands)
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-static char *remote_of(struct call *call, const char *operand, int *ret_code)
+/* A remote, a store, or those of a mount. */
+static char *source_of(struct call *call, const char *operand, int *ret_code)
 {
     _cleanup_json_ cJSON *status = NULL;
     *ret_code = CLI_OK;
-    if (remote_address_is(operand))
+    if (remote_address_is(operand) || may_be_store(operand))
         return xstrdup(operand);
     *ret_code = target_of_mount(call->command, operand, &call->target);
     if (*ret_code != CLI_OK)
@@ -144,9 +163,7 @@ static char *remote_of(struct call *call, const char *operand, int *ret_code)
         return NULL;
     }
     const char *name = json_text(json_part(status, "remote"), "name");
-    if (!name)
-        *ret_code = complain(call->command->name, "%s has no remote", operand);
-    return name ? xstrdup(name) : NULL;
+    return xstrdup(name ? name : call->target.store);
 }
 
 static void print_line(const struct past_name *one)
@@ -205,7 +222,7 @@ static int list_names(struct call *call, char **operands)
     int code = CLI_OK;
     if (operands[1])
         return complain_usage(call->command, "list takes one SOURCE");
-    _cleanup_free_ char *source = remote_of(call, operands[0], &code);
+    _cleanup_free_ char *source = source_of(call, operands[0], &code);
     if (code != CLI_OK)
         return code;
     int r = offline_open_past(source, &request->options, &offline, &text);
@@ -235,18 +252,24 @@ static int execute_snapshot(struct call *call)
 
 static void more_help(void)
 {
-    source_print_help("'list' takes s3://BUCKET/PREFIX or dir:/PATH, too. These mount options (see "
-                      "'cairn help mount') select how it reaches a remote:");
+    source_print_help(
+        "'list' takes s3://BUCKET/PREFIX, dir:/PATH or a store, too. These mount options (see "
+        "'cairn help mount') select how it reaches a remote:");
 }
 
 #define FIELD(f) offsetof(struct snapshot_request, f)
-static const struct flag flags[] = {FLAG_JSON_OF("list, create: print JSON", FIELD(is_json)), {0}};
+static const struct flag flags[] = {
+    {FLAG_OF('\0', "local", FLAG_SET, FIELD(is_local)),
+     .help = "create: on a mount without a remote, where it is meant anyway; refused with one"},
+    FLAG_JSON_OF("list, create: print JSON", FIELD(is_json)),
+    {0}};
 
 const struct command snapshot_command = {
     .name = "snapshot",
-    .summary = "give states of a remote a name, by which they stay",
+    .summary = "give states a name, by which they stay",
     .description =
-        "create MOUNTPOINT NAME: the state of now; returns when it is published. list SOURCE. "
+        "create MOUNTPOINT NAME: the state of now; returns when it is in the remote, or on NVMe "
+        "where there is none. list SOURCE. "
         "rename MOUNTPOINT NAME NEW.\ndelete MOUNTPOINT NAME: the state stays no longer than "
         "others. "
         "'cairn ls --at', 'cairn cp --at' and\na mount with -o ro,at= take the name.",

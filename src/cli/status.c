@@ -240,6 +240,9 @@ static void print_nvme(const cJSON *nvme)
     print_row("files", "%llu, %s, stored in %s", (unsigned long long)json_count(nvme, "files"),
               json_bytes(nvme, "logical_bytes").text, json_bytes(nvme, "stored_bytes").text);
     print_row("nvme", "%s used%s%s", json_bytes(nvme, "used_bytes").text, cap, evictable);
+    if (json_count(nvme, "snapshots") > 0)
+        print_row("history", "%.0f snapshots; %s that only they need",
+                  json_number(nvme, "snapshots"), json_bytes(nvme, "snapshot_bytes").text);
     print_row("not yet on NVMe", "%s%s", json_bytes(nvme, "behind_bytes").text, oldest);
     if (json_number(nvme, "errors") > 0)
         print_row("  errors", "%.0f, the last %s ago: %s", json_number(nvme, "errors"),

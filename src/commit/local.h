@@ -52,6 +52,8 @@ CAIRN_MUST_CHECK int superblock_read(const char *path, struct superblock *ret);
  * SUPERBLOCK_INCOMPAT_NODES: that they may be of any node, whose number their names carry. Comes
  * before the first such chunk. */
 CAIRN_MUST_CHECK int local_allow_encodings(struct local *local, uint64_t incompat);
+/* The same: that packs may be needed by snapshots of the store. Comes before the first. */
+CAIRN_MUST_CHECK int local_allow_snapshots(struct local *local);
 
 /* --- node.c: what carries the number of the store among the nodes of its prefix ----------------
  */

@@ -48,6 +48,14 @@ struct remote_options {
     void *progress_arg;           /* of both */
 };
 
+/* Snapshots of a store without a remote. */
+struct history_options {
+    struct head_keep keep; /* which of them stay; none: none are taken */
+    bool sets_keep;        /* it was given: those that are there, too */
+    int64_t every_ns;      /* from one to the next, at least */
+    uint64_t space_bytes;  /* that they alone may need; 0: a tenth of NVMe */
+};
+
 #define STORE_WRITEBACK_THREADS_MAX 64u
 
 struct store_options {
@@ -64,7 +72,8 @@ struct store_options {
     enum reduce reduce;
     /* REDUCE_DENSE: a file with one of its series that is so much newer is made dense on NVMe */
     int64_t reduce_after_ns;
-    bool history; /* earlier states of the remote can be browsed beside the newest one */
+    bool history; /* earlier states can be browsed beside the newest one */
+    struct history_options local_history;
     /* the mount outlived its daemon: inodes that are open, or known to the kernel, live on */
     bool adopting;
 };

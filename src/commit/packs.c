@@ -124,6 +124,11 @@ uint64_t packs_new_id(struct packs *packs)
     return pack_id(packs, atomic_fetch_add(&packs->next_id, 1));
 }
 
+void packs_look_back(struct packs *packs, struct past_views *past)
+{
+    packs->past = past;
+}
+
 uint64_t packs_newest_id(struct packs *packs)
 {
     return pack_id(packs, atomic_load(&packs->next_id) - 1);

@@ -19,6 +19,7 @@
 
 struct local;
 struct packs;
+struct past_views;
 
 /* Chunks that were encoded for a tier since the mount, by enum chunk_encoding. Any thread. */
 struct encode_totals {
@@ -68,6 +69,9 @@ void packs_readd(struct packs *packs, uint64_t id, uint64_t length,
 bool packs_is_written(struct packs *packs, uint64_t id);
 uint64_t packs_new_id(struct packs *packs);
 uint64_t packs_newest_id(struct packs *packs);
+/* From now on chunks are found where one of these views has them, too, if the newest state's does
+ * not. Before any thread. */
+void packs_look_back(struct packs *packs, struct past_views *past);
 
 /* --- pack_pins.c ------------------------------------------------------------------------------ */
 

@@ -48,6 +48,7 @@ struct pack_pin {
 
 struct packs {
     struct local *local;
+    struct past_views *past; /* NULL, but between store_new() and the end */
     struct room *room;
     struct horizon *horizon;
     struct damage *damage;

@@ -125,8 +125,10 @@ static unsigned enter_place(struct past_views *views, unsigned i, struct view **
     return place->slot;
 }
 
-int past_views_find_place(struct past_views *views, const struct chunk_name *name,
-                          struct chunk_entry *ret)
+typedef int find_fn(struct view *view, const struct chunk_name *name, struct chunk_entry *ret);
+
+static int find_in_any(struct past_views *views, find_fn *find, const struct chunk_name *name,
+                       struct chunk_entry *ret)
 {
     int r = -ENOENT;
     for (unsigned i = 0; i < PAST_VIEWS_MAX && r == -ENOENT; i++) {
@@ -134,8 +136,27 @@ int past_views_find_place(struct past_views *views, const struct chunk_name *nam
         unsigned slot = enter_place(views, i, &view);
         if (!slot)
             continue;
-        r = view_remote_place(view, name, ret);
+        r = find(view, name, ret);
         past_views_leave(views, slot);
     }
     return r;
+}
+
+static int find_local(struct view *view, const struct chunk_name *name, struct chunk_entry *ret)
+{
+    uint64_t refs;
+    int r = view_chunk(view, name, ret, &refs);
+    return r == 0 && ret->pack == 0 ? -ENOENT : r;
+}
+
+int past_views_find_local(struct past_views *views, const struct chunk_name *name,
+                          struct chunk_entry *ret)
+{
+    return find_in_any(views, find_local, name, ret);
+}
+
+int past_views_find_place(struct past_views *views, const struct chunk_name *name,
+                          struct chunk_entry *ret)
+{
+    return find_in_any(views, view_remote_place, name, ret);
 }

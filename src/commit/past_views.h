@@ -50,6 +50,9 @@ CAIRN_MUST_CHECK struct view *past_views_take_idle(struct past_views *views, int
 CAIRN_MUST_CHECK struct view *past_views_take_any(struct past_views *views, unsigned *ret_slot);
 unsigned past_views_count(struct past_views *views);
 
+/* A chunk's place on NVMe, by any of the open views. -ENOENT. Reads views. */
+CAIRN_MUST_CHECK int past_views_find_local(struct past_views *views, const struct chunk_name *name,
+                                           struct chunk_entry *ret);
 /* A chunk's place in the remote, by any of the open views. -ENOENT. Reads views. */
 CAIRN_MUST_CHECK int past_views_find_place(struct past_views *views, const struct chunk_name *name,
                                            struct chunk_entry *ret);

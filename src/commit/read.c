@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include "codec/encode.h"
 #include "commit/packs_internal.h"
+#include "commit/past_views.h"
 #include "commit/read_internal.h"
 #include "view/view.h"
 
@@ -17,7 +18,10 @@ int packs_find(struct packs *packs, const struct chunk_name *name, struct chunk_
     if (packs_find_fresh(packs, name, ret) != 0)
         return 0;
     int r = view_chunk(packs->local->view, name, ret, &refs);
-    return r == 0 && ret->pack == 0 ? -ENOENT : r;
+    if (r == 0 && ret->pack == 0)
+        r = -ENOENT;
+    /* A chunk that got another place since, which went with the last file that referred to it. */
+    return r == -ENOENT && packs->past ? past_views_find_local(packs->past, name, ret) : r;
 }
 
 /* The chunks that one refers to, decoded. */

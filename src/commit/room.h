@@ -29,6 +29,8 @@ void room_give_files(struct room *room);
 bool room_for_moving(struct room *room);
 /* Bytes that would have to come free until all is held that should be. */
 uint64_t room_missing(struct room *room);
+/* Is there less than writers ask for? */
+bool room_is_short(struct room *room);
 /* Fetched bytes may be promoted; they count until a batch names them. False: there is no room
  * now; room_more() is signalled when it is worth another try. `asks`: the thread is to look for
  * room now where there is little: not in such a try, which follows a look. */

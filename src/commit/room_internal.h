@@ -55,7 +55,6 @@ void room_free(struct room *room);
 void room_on_room(struct room *room, void (*fn)(void *arg), void *arg);
 CAIRN_MUST_CHECK int room_start(struct room *room);
 bool room_is_full(struct room *room); /* of data that may not be dropped */
-bool room_is_short(struct room *room);
 /* After a round of the writeback thread that began at `began` (monotonic ns): it found something
  * that came free, or may. If not, and room is short, waiting has no sense for a writer that did so
  * before. */

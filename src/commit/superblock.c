@@ -20,6 +20,25 @@ int superblock_read(const char *path, struct superblock *ret)
     return superblock_decode(bytes, len, ret);
 }
 
+static int add_features(struct local *local, uint64_t incompat)
+{
+    _cleanup_free_ char *path = xasprintf("%s/superblock", local->path);
+    struct superblock sb = local->sb;
+    if (!(incompat & ~sb.incompat))
+        return 0;
+    sb.incompat |= incompat;
+    int r = superblock_write(path, &sb);
+    explicit_bzero(&sb.key, sizeof sb.key);
+    if (r == 0)
+        local->sb.incompat = sb.incompat;
+    return r;
+}
+
+int local_allow_snapshots(struct local *local)
+{
+    return add_features(local, SUPERBLOCK_INCOMPAT_SNAPSHOTS);
+}
+
 /* Of several nodes each announces in its own prefix what it uses: for who reads all, that may be
  * all. */
 int local_allow_encodings(struct local *local, uint64_t incompat)
@@ -27,17 +46,7 @@ int local_allow_encodings(struct local *local, uint64_t incompat)
     const uint64_t known = SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES;
     bool reads_nodes = incompat & SUPERBLOCK_INCOMPAT_NODES && local_follows(local);
     uint64_t allowed = reads_nodes ? known : incompat & SUPERBLOCK_INCOMPAT_ENCODINGS;
-    uint64_t missing = allowed & ~local->sb.incompat;
-    if (missing == 0)
-        return 0;
-    _cleanup_free_ char *path = xasprintf("%s/superblock", local->path);
-    struct superblock sb = local->sb;
-    sb.incompat |= missing;
-    int r = superblock_write(path, &sb);
-    explicit_bzero(&sb.key, sizeof sb.key);
-    if (r == 0)
-        local->sb.incompat = sb.incompat;
-    return r;
+    return add_features(local, allowed);
 }
 
 int local_takes_changes(const struct local *local)

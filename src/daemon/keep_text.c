@@ -67,6 +67,15 @@ int keep_parse(const char *text, struct head_keep *ret, char **ret_text)
     return 0;
 }
 
+struct head_keep keep_of(const char *text)
+{
+    struct head_keep keep = {0};
+    _cleanup_free_ char *why = NULL;
+    if (text)
+        check(keep_parse(text, &keep, &why) == 0);
+    return keep;
+}
+
 char *keep_print(const struct head_keep *keep)
 {
     struct head_keep copy = *keep;

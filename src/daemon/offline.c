@@ -111,18 +111,15 @@ static int open_store(struct offline *o, const char *source, const struct mount_
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", source);
     struct store_options how = {0};
     struct stat st;
-    if (options->remote.at)
-        return text_fail(ret_text, -EINVAL,
-                         "--at: of the store %s only the newest state can be shown; earlier ones "
-                         "are in its remote",
-                         source);
     if (lstat(superblock, &st) < 0)
         return text_fail(ret_text, -EINVAL,
                          "%s is not a store (%s); give the directory that 'cairn mount' was given, "
                          "or s3://BUCKET/PREFIX, or dir:/PATH",
                          source, strerror(errno));
+    TRY(choose_head(options, &how.remote.at, ret_text));
+    bool is_past = head_choice_is_made(&how.remote.at);
     int r = io_resolve_path(source, &o->path);
-    if (r == 0)
+    if (r == 0 && !is_past)
         r = store_directory_lock(o->path, &o->lock_fd, ret_holder);
     if (r == -EBUSY)
         return r;
@@ -132,7 +129,7 @@ static int open_store(struct offline *o, const char *source, const struct mount_
                          source, strerror(-r));
     how.path = o->path;
     r = reader_open(&how, &o->store, ret_text);
-    _cleanup_free_ char *stage = r == 0 ? reader_left_stage(o->store) : NULL;
+    _cleanup_free_ char *stage = r == 0 && !is_past ? reader_left_stage(o->store) : NULL;
     if (stage)
         o->warning = xasprintf("the last daemon of %s left its stage in %s; data that is only "
                                "there is not shown: 'cairn mount' recovers it",
@@ -173,12 +170,25 @@ int offline_open(const char *source, const struct mount_options *options, struct
     return give(o, r, source, options, ret, ret_text);
 }
 
+static int open_past_of_store(struct offline *o, const char *source, char **ret_text)
+{
+    struct store_options how = {0};
+    _cleanup_free_ char *superblock = xasprintf("%s/superblock", source);
+    if (access(superblock, F_OK) < 0)
+        return text_fail(ret_text, -EINVAL, "%s is not a store (%s)", source, strerror(errno));
+    TRY(io_resolve_path(source, &o->path));
+    how.path = o->path;
+    return past_open(&how, &o->past, ret_text);
+}
+
 int offline_open_past(const char *source, const struct mount_options *options, struct offline **ret,
                       char **ret_text)
 {
     struct offline *o = offline_new();
     *ret_text = NULL;
-    return give(o, open_remote(o, source, options, true, ret_text), source, options, ret, ret_text);
+    int r = remote_address_is(source) ? open_remote(o, source, options, true, ret_text)
+                                      : open_past_of_store(o, source, ret_text);
+    return give(o, r, source, options, ret, ret_text);
 }
 
 void offline_close(struct offline *o)

@@ -231,7 +231,7 @@ static const char *next_item(const char *list, char *ret_item)
 /* The commas of -o keep are those of the list, too. */
 static int go_on_with_keep(struct mount_options *o, const char *rule, char **ret_error)
 {
-    _cleanup_free_ char *whole = xasprintf("%s,%s", o->remote.keep, rule);
+    _cleanup_free_ char *whole = xasprintf("%s,%s", o->keep, rule);
     return options_set(o, "keep", whole, ret_error);
 }
 
@@ -242,7 +242,7 @@ int options_set_list(struct mount_options *o, const char *list, bool sloppy, cha
         list = next_item(list, item);
         if (*item == '\0')
             continue;
-        if (o->remote.keep && keep_is_rule(item)) {
+        if (o->keep && keep_is_rule(item)) {
             TRY(go_on_with_keep(o, item, ret_error));
             continue;
         }
@@ -324,7 +324,7 @@ static int check_keep(const struct mount_options *o, char **ret_error)
 {
     struct head_keep keep;
     _cleanup_free_ char *why = NULL;
-    int r = keep_parse(o->remote.keep, &keep, &why);
+    int r = keep_parse(o->keep, &keep, &why);
     if (r < 0)
         return text_fail(ret_error, r, "option keep: %s", why);
     if (o->remote.nodes)
@@ -363,8 +363,6 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
             ret_error, -EINVAL,
             "option replaces is for one of several nodes: give nodes, too; of a remote "
             "with one writer, takeover takes the place");
-    if (o->remote.keep)
-        TRY(check_keep(o, ret_error));
     return o->remote.at ? settle_at(o, ret_error) : 0;
 }
 
@@ -410,6 +408,8 @@ int options_finish(struct mount_options *o, char **ret_error)
         return text_fail(ret_error, -EINVAL,
                          "options ca_bundle and log: the working directory no longer exists; give "
                          "absolute paths");
+    if (o->keep)
+        TRY(check_keep(o, ret_error));
     TRY(o->remote.address ? check_remote_options(o, ret_error) : check_no_remote(o, ret_error));
     o->memory_granted = options_memory_granted();
     if (o->reduce == REDUCE_AUTO)

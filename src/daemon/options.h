@@ -23,7 +23,6 @@ struct remote_mount_options {
     uint64_t upload_threads, fetch_threads;
     uint64_t replaces;     /* the number of a node; 0: none */
     uint64_t upload_limit; /* bytes a second; 0: none */
-    char *keep;            /* as keep_parse() reads it; NULL: not given */
     int64_t timeout_ns, clock_error_ns, lease_ns, gc_grace_ns, rollback_keep_ns, follow_ns;
     bool nodes, takeover, rollback, unfenced, no_sign_request;
 };
@@ -34,9 +33,12 @@ struct mount_options {
     uint64_t nvme_bytes;      /* cap of the store; 0: as much as the disk has */
     uint64_t writeback_limit; /* bytes a second; 0: none */
     uint64_t writeback_threads;
-    uint64_t threads;        /* that receive FUSE requests; 0: chosen by the service */
-    uint64_t fsync;          /* enum fsync_level */
-    uint64_t history;        /* enum history_mode */
+    uint64_t threads;       /* that receive FUSE requests; 0: chosen by the service */
+    uint64_t fsync;         /* enum fsync_level */
+    uint64_t history;       /* enum history_mode */
+    char *keep;             /* as keep_parse() reads it; NULL: not given */
+    uint64_t history_space; /* without a remote; 0: a tenth of NVMe */
+    int64_t history_every_ns;
     uint64_t successor;      /* enum successor_mode */
     int64_t crash_window_ns; /* daemons that serve for less die quickly */
     bool no_resend;          /* act as with a kernel that cannot resend requests */

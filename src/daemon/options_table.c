@@ -52,6 +52,23 @@ const struct option_spec option_table[] = {
      .fallback = "10m",
      .help = "with reduce=dense: age of a file, as against the newest of its series, from which "
              "on it is made dense on NVMe, too"},
+    {OPTION("keep", TIERS, STRING, keep), .min = 1, .max = 100,
+     .help = "snapshots that stay: the newest ones, and the newest of so many hours, days and "
+             "weeks, such as last:10,hourly:24,daily:7,weekly:4. With a remote they are states of "
+             "it that stay for longer than gc_grace; without it, as the mount before said. Without "
+             "a remote they are taken in the store; without keep none are. none: none stay"},
+    {OPTION("history_every", TIERS, DURATION, history_every_ns), .min = 100 * MS_NS,
+     .max = 8760 * HOUR_NS, .fallback = "1m",
+     .help = "with keep, without a remote: least time from one snapshot to the next; one is taken "
+             "only if something changed"},
+    {OPTION("history_space", TIERS, SIZE, history_space), .min = MIB, .max = 1ull << 56,
+     .fallback = "0",
+     .help = "without a remote: bytes on NVMe that snapshots alone may need; the oldest without a "
+             "name go first. All go, those with a name last, before a writer gets ENOSPC. 0: a "
+             "tenth of nvme"},
+    {OPTION("history", TIERS, ENUM, history), .fallback = "on", .words = history_words,
+     .help = "whether MOUNTPOINT/.history has the snapshots, each as a read-only directory; not "
+             "with nodes"},
     {OPTION("remote", REMOTE, STRING, remote.address), .min = 1, .max = 1000,
      .help = "remote that everything is uploaded to: s3://BUCKET/PREFIX, or dir:/PATH on a "
              "shared filesystem"},
@@ -119,10 +136,6 @@ const struct option_spec option_table[] = {
     {OPTION("gc_grace", REMOTE, DURATION, remote.gc_grace_ns), .max = 8760 * HOUR_NS,
      .fallback = "1h",
      .help = "time that unreferenced objects are kept, for readers that lag behind"},
-    {OPTION("keep", REMOTE, STRING, remote.keep), .min = 1, .max = 100,
-     .help = "states of the remote that stay for longer than gc_grace: the newest ones, and the "
-             "newest of so many hours, days and weeks, such as last:10,hourly:24,daily:7,weekly:4; "
-             "none: no longer; without it, as the mount before said"},
     {OPTION("rollback_keep", REMOTE, DURATION, remote.rollback_keep_ns), .max = 8760 * HOUR_NS,
      .fallback = "336h",
      .help = "time that the heads which rollback gave up are kept, with all that they name"},
@@ -132,9 +145,6 @@ const struct option_spec option_table[] = {
      .help = "with ro: show the newest state that is not later than this, and follow none: a "
              "head's number, a snapshot's name, a time such as 2026-11-28T20:59:08Z, or how long "
              "ago, such as 2h; it needs a STORE of its own"},
-    {OPTION("history", REMOTE, ENUM, history), .fallback = "on", .words = history_words,
-     .help = "whether MOUNTPOINT/.history has the snapshots of the remote, each as a read-only "
-             "directory; not with nodes"},
     {OPTION("entry_timeout", ACCESS, DURATION, entry_timeout_ns), .max = 24 * HOUR_NS,
      .fallback = "1h", .help = "time that the kernel may cache names"},
     {OPTION("attr_timeout", ACCESS, DURATION, attr_timeout_ns), .max = 24 * HOUR_NS,

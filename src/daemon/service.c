@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/keep_text.h"
 #include "daemon/service_internal.h"
 #include "nodes/node.h"
 #include "store/lookback.h"
@@ -137,6 +138,10 @@ static int service_try_to_open(struct service *service, bool *ret_again,
                                     .reduce = (enum reduce)o->reduce,
                                     .reduce_after_ns = o->reduce_after_ns,
                                     .history = o->history == HISTORY_ON,
+                                    .local_history = {.keep = keep_of(o->keep),
+                                                      .sets_keep = o->keep,
+                                                      .every_ns = o->history_every_ns,
+                                                      .space_bytes = o->history_space},
                                     .adopting = service_is_adopting(service)};
     TRY(remote_side_open(service, &options.remote, error));
     _cleanup_free_ char *text = NULL;

@@ -12,6 +12,7 @@
 #include "daemon/metrics_server.h"
 #include "daemon/service.h"
 #include "fs/fs.h"
+#include "store/local_snapshots.h"
 #include "fuse/front.h"
 #include "store/store.h"
 #include "take/take.h"
@@ -94,6 +95,7 @@ struct snapshot {
     struct remote_status remote;
     struct remote_unpublished unpublished; /* with OF_FENCED */
     uint64_t history_bytes;                /* with OF_REMOTE */
+    struct local_snapshots_cost snapshots;
     struct front_status front;
     struct take_status take;
     struct stage_usage stage;

@@ -97,9 +97,8 @@ static bool take_name(const cJSON *request, const char *field, char into[SNAPSHO
 
 static cJSON *naming_refusal(int error)
 {
-    const char *text = error == -EBUSY      ? "another snapshot gets its name now; try again"
-                       : error == -EROFS    ? "this mount only reads: ask the one that writes"
-                       : error == -ENOTCONN ? "no remote is configured"
+    const char *text = error == -EBUSY   ? "another snapshot gets its name now; try again"
+                       : error == -EROFS ? "this mount only reads: ask the one that writes"
                        : error == -EOPNOTSUPP
                            ? "several nodes write this remote: there are no names of its states"
                            : strerror(-error);
@@ -120,7 +119,7 @@ cJSON *handle_name(struct service *service, const cJSON *request)
     if (!take_name(request, "name", naming.name, &why) ||
         (naming.kind == NAMING_RENAME && !take_name(request, "new", naming.new_name, &why)))
         return control_error(EINVAL, why);
-    if (!remote_side_is_usable(service))
+    if (service->options->remote.address && !remote_side_is_usable(service))
         return remote_side_refusal(service);
     int r = store_naming_start(service->store, &naming, &number);
     if (r < 0)

@@ -155,9 +155,6 @@ int remote_side_open(struct service *service, struct remote_options *ret,
     struct head_choice at = {0};
     if (o->remote.at)
         r = when_parse(o->remote.at, clock_realtime_ns(), &at, &text);
-    struct head_keep keep = {0};
-    if (r == 0 && o->remote.keep)
-        r = keep_parse(o->remote.keep, &keep, &text);
     if (r < 0) {
         remote_address_done(&address);
         *ret_error = (struct service_error){MOUNT_USAGE, text};
@@ -175,8 +172,8 @@ int remote_side_open(struct service *service, struct remote_options *ret,
                                    .clock_error_ns = o->remote.clock_error_ns,
                                    .lease_ns = o->remote.lease_ns,
                                    .gc_grace_ns = o->remote.gc_grace_ns,
-                                   .sets_keep = o->remote.keep,
-                                   .keep = keep,
+                                   .sets_keep = o->keep,
+                                   .keep = keep_of(o->keep),
                                    .rollback_keep_ns = o->remote.rollback_keep_ns,
                                    .follow_ns = o->remote.follow_ns,
                                    .nodes = o->remote.nodes,

@@ -229,6 +229,7 @@ static void take_snapshot(struct service *service, struct snapshot *s)
     s->uptime_s = (uint64_t)(clock_monotonic_ns() - service->started) / 1000000000;
     s->stage_is_removed = s->store.nvme.stage_is_lost;
     s->resident_bytes = resident_bytes();
+    s->snapshots = store_snapshots_cost(service->store);
 }
 
 /* Scripts may look for the first line with "pid" or "store": the lists of other processes and files

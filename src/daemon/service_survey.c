@@ -53,7 +53,7 @@ cJSON *handle_look(struct service *service, const cJSON *request)
     (void)cJSON_AddBoolToObject(reply, "being_written", staged.has_draft);
     (void)cJSON_AddBoolToObject(reply, "newer_version_staged", staged.has_sealed);
     (void)cJSON_AddStringToObject(reply, "level", len > 0 ? level : "stage");
-    if (ino == ROOT_INO && service->options->remote.address)
+    if (ino == ROOT_INO)
         control_add_u64(reply, "history_bytes", store_history_bytes(service->store));
     return reply;
 }

@@ -39,7 +39,8 @@ static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
 /* From other fields. */
 #define INCOMPAT_DERIVED (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER)
 #define INCOMPAT_KNOWN                                                                             \
-    (INCOMPAT_DERIVED | SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES)
+    (INCOMPAT_DERIVED | SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES |                \
+     SUPERBLOCK_INCOMPAT_SNAPSHOTS)
 _Static_assert(FORMER_IDS_AT + 16 * SUPERBLOCK_FORMER_MAX <= CRC_AT, "room for former ids");
 
 /* An older reader would take the history of another store for this store's own: hence the feature

@@ -18,6 +18,8 @@
 /* The prefix has several writers; the store is one of them, or, without a number, reads what they
  * write. Set by the caller, also of a prefix info and of a head. */
 #define SUPERBLOCK_INCOMPAT_NODES (1ull << 6)
+/* STORE/snapshots may have snapshots: the packs that these need stay. Set by the caller. */
+#define SUPERBLOCK_INCOMPAT_SNAPSHOTS (1ull << 7)
 /* Encodings that chunks may have; set by the caller, also of a prefix info. */
 #define SUPERBLOCK_INCOMPAT_ENCODINGS                                                              \
     (SUPERBLOCK_INCOMPAT_FX | SUPERBLOCK_INCOMPAT_DENSE | SUPERBLOCK_INCOMPAT_MATRIX |             \

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "snapshots/kept.h"
+#include "snapshots/policy.h"
 #include "snapshots/snapshots.h"
 
 /* What is known of a head. */
@@ -49,14 +50,3 @@ CAIRN_MUST_CHECK int known_learn_heads(struct snapshots *snapshots, const struct
                                        size_t count, bool *ret_all);
 /* The same of names; *ret_any: there are some. What a damaged one names is not known. */
 CAIRN_MUST_CHECK int known_learn_names(struct snapshots *snapshots, bool *ret_any, bool *ret_all);
-
-/* --- policy.c --------------------------------------------------------------------------------- */
-
-struct keep_state {
-    uint64_t cut;
-    int64_t published;
-    bool stays;
-};
-/* Sets `stays` of those that the policy chooses; ascending. Of neighbours with one cut, which are
- * one state, only the last is looked at. */
-void keep_choose(const struct head_keep *keep, struct keep_state *states, size_t count);

@@ -3,7 +3,7 @@
  * chooses the first one of each hour, day or week that it meets, until it has chosen as many as it
  * says. */
 #include "base/clock.h"
-#include "snapshots/internal.h"
+#include "snapshots/policy.h"
 
 #define HOUR (3600 * SECOND_NS)
 #define DAY (24 * HOUR)

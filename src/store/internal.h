@@ -8,7 +8,9 @@
 /* State of store/ alone. */
 struct store_own {
     struct job *job;
-    struct lookback *lookback; /* NULL: none */
+    struct lookback *lookback;         /* NULL: none */
+    struct local_snapshots *snapshots; /* NULL: it is not open yet, or only read */
+    uint64_t shown;                    /* store_open_snapshot(): the number; else 0 */
     _Atomic uint64_t next_ino;
     bool met_damage;   /* by this start: unreferenced files are set aside, not removed */
     bool view_is_new;  /* this start made it, since the one before was damaged or missing */
@@ -29,6 +31,14 @@ struct back;
 CAIRN_MUST_CHECK int store_open_once(const struct store_options *options, const struct back *back,
                                      bool serves, struct store **ret, bool *ret_again,
                                      char **ret_text);
+/* With nothing open yet; store_discard() in any case. */
+struct store *store_new(const struct store_options *options);
+/* What it is, its packs, and its remote; `create`: all of it may be made. */
+CAIRN_MUST_CHECK int store_open_parts(struct store *store, bool create, char **ret_text);
+/* `store`: for which it is made, if there is none; NULL: it is not. */
+CAIRN_MUST_CHECK int store_load_superblock(struct local *local, const struct store *store,
+                                           char **ret_text);
+
 /* The durable part alone, the stage left as it is (for checks and readers); `whole_journal`: see
  * struct store. */
 CAIRN_MUST_CHECK int store_open_medium(const struct store_options *options, bool whole_journal,
@@ -45,7 +55,13 @@ bool store_must_open_again(const struct store *store);
 CAIRN_MUST_CHECK int store_open_remote(const struct store_options *options, struct store **ret,
                                        char **ret_text);
 
-/* The same, without a state yet. */
+/* --- open_past.c ------------------------------------------------------------------------------ */
+
+/* A snapshot of the store options->path, which may be mounted meanwhile. */
+CAIRN_MUST_CHECK int store_open_snapshot(const struct store_options *options, struct store **ret,
+                                         char **ret_text);
+
+/* The same as store_open_remote(), without a state yet. */
 CAIRN_MUST_CHECK int store_open_heads(const struct store_options *options, struct store **ret,
                                       char **ret_text);
 

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "remote/maintenance.h"
 #include "snapshots/snapshots.h"
+#include "store/local_snapshots.h"
 
 #define LINES_MAX 4096u
 #define JOB_EPOCH_SHIFT 20 /* above the numbers of an epoch's jobs */
@@ -263,7 +264,7 @@ void store_job_status(struct store *store, uint64_t from, void (*fn)(const char 
 int store_naming_start(struct store *store, const struct naming *naming, uint64_t *ret_number)
 {
     return store->remote ? snapshots_ask(remote_snapshots(store->remote), naming, ret_number)
-                         : -ENOTCONN;
+                         : local_snapshots_ask(store->own->snapshots, naming, ret_number);
 }
 
 void store_naming_look(struct store *store, struct naming_state *ret)
@@ -271,6 +272,8 @@ void store_naming_look(struct store *store, struct naming_state *ret)
     *ret = (struct naming_state){0};
     if (store->remote)
         snapshots_look(remote_snapshots(store->remote), ret);
+    else
+        local_snapshots_look(store->own->snapshots, ret);
 }
 
 void store_kept_each(struct store *store, void (*fn)(uint64_t head, uint64_t bytes, void *arg),

@@ -37,13 +37,15 @@ static void remove_path(const struct lookback *lookback, unsigned slot)
 
 struct lookback *lookback_new(struct store *store)
 {
-    if (!store->remote || store->node || !store->local.options.history)
+    if (store->node || !store->local.options.history)
         return NULL;
     struct lookback *lookback = xcalloc(1, sizeof *lookback);
     lookback->store = store;
+    lookback->local = store->remote ? NULL : store->own->snapshots;
     mutex_init(&lookback->lock, LOCK_LEAF);
     cond_init(&lookback->changed);
-    lookback_prefix(lookback, &store->local, &lookback->prefix);
+    if (!lookback->local)
+        lookback_prefix(lookback, &store->local, &lookback->prefix);
     remove_path(lookback, 0); /* a session that was killed */
     return lookback;
 }
@@ -74,6 +76,10 @@ static struct snapshots *snapshots_of(struct lookback *lookback)
 static void close_state(struct lookback *lookback, unsigned slot, struct view *view)
 {
     view_close(view);
+    if (lookback->local) {
+        local_snapshots_leave(lookback->local, head_of(lookback, slot));
+        return;
+    }
     remove_path(lookback, slot);
     snapshots_let_go(snapshots_of(lookback), head_of(lookback, slot));
 }
@@ -97,7 +103,8 @@ void lookback_free(struct lookback *lookback)
     while ((view = past_views_take_any(lookback->store->past, &slot)))
         close_state(lookback, slot, view);
     remove_path(lookback, 0);
-    prefix_done(&lookback->prefix);
+    if (!lookback->local)
+        prefix_done(&lookback->prefix);
     vector_free(&lookback->items);
     vector_free(&lookback->slots);
     mutex_done(&lookback->lock);
@@ -221,9 +228,9 @@ static int explain(const struct lookback_item *item, int r, bool has_head)
 {
     bool is_gone = r == -ENOENT && !has_head;
     if (is_gone)
-        cause_note("the snapshot %s is not there any more: gc took it", item->name);
+        cause_note("the snapshot %s is not there any more", item->name);
     else if (prefix_object_is_lost(r) && !*cause_text())
-        cause_note("the snapshot %s is damaged in the remote", item->name);
+        cause_note("the snapshot %s is damaged", item->name);
     return is_gone ? -ESTALE : prefix_object_is_lost(r) ? -EIO : r;
 }
 
@@ -263,7 +270,24 @@ static int make_place(struct lookback *lookback)
     return 0;
 }
 
+static int open_local(struct lookback *lookback, const struct lookback_item *item,
+                      struct view **ret)
+{
+    cause_clear();
+    int r = local_snapshots_enter(lookback->local, item->head, ret);
+    return r < 0 ? explain(item, r, false) : 0;
+}
+
 /* Held before it is read: a pass of gc that begins from now on leaves it. */
+static int open_held(struct lookback *lookback, const struct lookback_item *item, struct view **ret)
+{
+    snapshots_hold(snapshots_of(lookback), item->head);
+    int r = open_state(lookback, item, ret);
+    if (r < 0)
+        snapshots_let_go(snapshots_of(lookback), item->head);
+    return r;
+}
+
 static int open_slot(struct lookback *lookback, unsigned slot, struct view **ret)
 {
     struct lookback_item item;
@@ -276,12 +300,9 @@ static int open_slot(struct lookback *lookback, unsigned slot, struct view **ret
         return -ESTALE;
     }
     TRY(make_place(lookback));
-    snapshots_hold(snapshots_of(lookback), item.head);
-    int r = open_state(lookback, &item, ret);
+    int r = lookback->local ? open_local(lookback, &item, ret) : open_held(lookback, &item, ret);
     if (r == 0)
         past_views_add(views, slot, *ret);
-    else
-        snapshots_let_go(snapshots_of(lookback), item.head);
     return r;
 }
 

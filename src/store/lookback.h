@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Earlier states of the remote, beside the newest one: which there are, and their views, each
- * opened when it is asked for (commit/past_views.h). Files of an open state are read as others, by
- * inodes that carry its slot. Nothing of the newest state waits for this.
+/* Earlier states, of the remote or, without one, of the store (local_snapshots.h), beside the
+ * newest one: which there are, and their views, each opened when it is asked for
+ * (commit/past_views.h). Files of an open state are read as others, by inodes that carry its slot.
+ * Nothing of the newest state waits for this.
  *
  * A state that is open lies in STORE/history, and is held from the gc of this store. Those that
  * nobody has entered for a minute are closed, and before, if others need their places.
@@ -16,7 +17,7 @@
 struct lookback;
 struct store;
 
-/* NULL: the store has no remote, is one of several nodes, or was opened without options.history. */
+/* NULL: the store is one of several nodes, or was opened without options.history. */
 struct lookback *store_lookback(struct store *store);
 
 #define LOOKBACK_NAME_MAX 96u

@@ -4,6 +4,7 @@
 
 #include "commit/shared.h"
 #include "prefix/prefix.h"
+#include "store/local_snapshots.h"
 #include "store/lookback.h"
 
 /* A slot that was given out: for as long as the store is open. */
@@ -14,9 +15,10 @@ struct lookback_slot {
 
 struct lookback {
     struct store *store;
-    struct prefix prefix;    /* to list, and to read heads */
-    struct cairn_mutex lock; /* a leaf; guards: */
-    pthread_cond_t changed;  /* `is_listing`, `opening` or `stopping` is another */
+    struct local_snapshots *local; /* NULL: they are in the remote */
+    struct prefix prefix;          /* of the remote: to list, and to read heads */
+    struct cairn_mutex lock;       /* a leaf; guards: */
+    pthread_cond_t changed;        /* `is_listing`, `opening` or `stopping` is another */
     struct lookback_items items;
     VECTOR(struct lookback_slot) slots;
     bool is_listing;   /* a thread asks the remote */

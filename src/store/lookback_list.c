@@ -229,6 +229,32 @@ static void settle_list(struct lookback *lookback, const struct readings *readin
     lookback->listed_at = clock_monotonic_ns();
 }
 
+/* One with a name is there by its time, too, as it is in a remote. */
+static int list_local(struct lookback *lookback)
+{
+    struct local_snapshot_list list = {0};
+    struct readings readings = {0};
+    struct lookback_items items = {0};
+    local_snapshots_list(lookback->local, &list);
+    for (size_t i = 0; i < list.count; i++) {
+        const struct local_snapshot_info *one = &list.at[i];
+        struct lookback_item item = {.head = one->number, .published = one->taken};
+        vector_add(&items, item);
+        if (!one->name[0])
+            continue;
+        item.is_named = true;
+        memcpy(item.name, one->name, sizeof one->name);
+        vector_add(&items, item);
+    }
+    for (size_t i = 0; i < items.count; i++)
+        vector_add(&readings, (struct reading){.item = &items.at[i], .has_state = true});
+    settle_list(lookback, &readings);
+    vector_free(&readings);
+    vector_free(&items);
+    vector_free(&list);
+    return 0;
+}
+
 static int ask_remote(struct lookback *lookback)
 {
     struct lookback_items items = {0};
@@ -259,8 +285,8 @@ static bool begin_listing(struct lookback *lookback)
     LOCK_SCOPE(&lookback->lock);
     while (lookback->is_listing)
         (void)mutex_wait(&lookback->lock, &lookback->changed, -1);
-    bool is_old =
-        !lookback->listed_at || clock_monotonic_ns() - lookback->listed_at > LISTED_FOR_NS;
+    bool is_old = lookback->local || !lookback->listed_at ||
+                  clock_monotonic_ns() - lookback->listed_at > LISTED_FOR_NS;
     lookback->is_listing = is_old && !lookback->stopping;
     return lookback->is_listing;
 }
@@ -269,7 +295,7 @@ static int refresh(struct lookback *lookback)
 {
     if (!begin_listing(lookback))
         return 0;
-    int r = ask_remote(lookback);
+    int r = lookback->local ? list_local(lookback) : ask_remote(lookback);
     if (r < 0 && !*cause_text())
         cause_note("the remote does not say which snapshots it has: %s", strerror(-r));
     LOCK_SCOPE(&lookback->lock);

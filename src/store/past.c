@@ -14,12 +14,16 @@
 #include "remote/follow.h"
 #include "remote/life.h"
 #include "remote/state.h"
-#include "store/internal.h"
+#include "store/local_snapshots_internal.h"
 
 #define THREADS 16u
 
 struct past {
-    struct store *store;
+    struct store *store; /* of a remote; else NULL, and: */
+    char *snapshots;     /* STORE/snapshots */
+    struct local_snapshot_list local;
+    struct view *view; /* of the one that is shown */
+
     struct head *shown; /* number 0: none */
     bool has_changes;   /* `changes` tells all */
     struct past_inos changes;
@@ -27,21 +31,37 @@ struct past {
 
 /* --- life ------------------------------------------------------------------------------------- */
 
+static int open_local(struct past *past, const char *store, char **ret_text)
+{
+    past->snapshots = xasprintf("%s/" LOCAL_SNAPSHOTS, store);
+    int r = local_snapshots_read(store, &past->local);
+    if (r < 0)
+        *ret_text = xasprintf("%s cannot be read: %s", past->snapshots, strerror(-r));
+    return r;
+}
+
 int past_open(const struct store_options *options, struct past **ret, char **ret_text)
 {
-    struct store *store;
-    TRY(store_open_heads(options, &store, ret_text));
-    *ret = xcalloc(1, sizeof **ret);
-    (*ret)->store = store;
-    (*ret)->shown = xcalloc(1, sizeof *(*ret)->shown);
-    return 0;
+    struct past *past = xcalloc(1, sizeof *past);
+    past->shown = xcalloc(1, sizeof *past->shown);
+    int r = options->remote.name ? store_open_heads(options, &past->store, ret_text)
+                                 : open_local(past, options->path, ret_text);
+    if (r < 0)
+        past_close(past);
+    else
+        *ret = past;
+    return r;
 }
 
 void past_close(struct past *past)
 {
     if (!past)
         return;
-    store_discard(past->store);
+    if (past->store)
+        store_discard(past->store);
+    view_close(past->view);
+    vector_free(&past->local);
+    free(past->snapshots);
     vector_free(&past->changes);
     free(past->shown);
     free(past);
@@ -49,7 +69,7 @@ void past_close(struct past *past)
 
 const char *past_warning(const struct past *past)
 {
-    return remote_shown_instead(past->store->remote);
+    return past->store ? remote_shown_instead(past->store->remote) : NULL;
 }
 
 static struct prefix *prefix_of(struct past *past)
@@ -131,10 +151,34 @@ static int read_heads(struct prefix *prefix, struct past_heads *heads)
     return settle_list(heads);
 }
 
+static struct past_head head_of(const struct local_snapshot_info *info)
+{
+    struct past_head head = {.number = info->number,
+                             .error = info->error,
+                             .published = info->taken,
+                             .files = info->files,
+                             .logical_bytes = info->logical_bytes};
+    memcpy(head.state, &info->cut, sizeof info->cut);
+    return head;
+}
+
+static void list_local(const struct past *past, uint64_t max, struct past_heads *ret,
+                       bool *ret_more)
+{
+    size_t first = past->local.count > max ? past->local.count - max : 0;
+    *ret_more = first > 0;
+    for (size_t i = first; i < past->local.count; i++)
+        vector_add(ret, head_of(&past->local.at[i]));
+}
+
 int past_list(struct past *past, uint64_t max, struct past_heads *ret, bool *ret_more)
 {
     struct numbers numbers = {0};
     *ret = (struct past_heads){0};
+    if (!past->store) {
+        list_local(past, max, ret, ret_more);
+        return 0;
+    }
     int r = prefix_list_numbers(prefix_of(past), "heads", 0, &numbers);
     size_t first = numbers.count > max ? numbers.count - max : 0;
     *ret_more = first > 0;
@@ -148,11 +192,32 @@ int past_list(struct past *past, uint64_t max, struct past_heads *ret, bool *ret
     return r;
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const struct past_name *)a)->name, ((const struct past_name *)b)->name);
+}
+
+static void list_local_names(const struct past *past, struct past_names *ret)
+{
+    for (size_t i = 0; i < past->local.count; i++) {
+        const struct local_snapshot_info *info = &past->local.at[i];
+        struct past_name one = {.created = info->taken, .head = head_of(info)};
+        memcpy(one.name, info->name, sizeof one.name);
+        if (*one.name)
+            vector_add(ret, one);
+    }
+    vector_sort(ret, compare_names);
+}
+
 int past_list_names(struct past *past, struct past_names *ret)
 {
     struct named_list list = {0};
     _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
     *ret = (struct past_names){0};
+    if (!past->store) {
+        list_local_names(past, ret);
+        return 0;
+    }
     int r = named_list(prefix_of(past), &list);
     for (size_t i = 0; i < list.count && r == 0; i++) {
         struct past_name one = {.error = named_read(prefix_of(past), list.at[i].name, snapshot)};
@@ -204,11 +269,29 @@ static int fetch_head(struct past *past, uint64_t number, struct head *head)
     return runs_fetch_head(prefix_of(past), head, &lost);
 }
 
+static int show_local(struct past *past, uint64_t number, char **ret_text)
+{
+    struct view *view = NULL;
+    cause_clear();
+    int r = local_snapshots_open_view(past->snapshots, number, &view);
+    if (r < 0) {
+        *ret_text = xstrdup(*cause_text() ? cause_text() : strerror(-r));
+        return r == -EIO ? -EUCLEAN : r;
+    }
+    view_close(past->view);
+    past->view = view;
+    past->shown->number = number;
+    past->has_changes = false;
+    return 0;
+}
+
 int past_show(struct past *past, uint64_t number, char **ret_text)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     *ret_text = NULL;
     check(number > past->shown->number);
+    if (!past->store)
+        return show_local(past, number, ret_text);
     int r = fetch_head(past, number, head);
     if (r == 0 && head->run_count == 0)
         r = -ENODATA;
@@ -225,7 +308,7 @@ int past_show(struct past *past, uint64_t number, char **ret_text)
 
 struct view *past_view(struct past *past)
 {
-    return past->store->local.view;
+    return past->store ? past->store->local.view : past->view;
 }
 
 const struct past_inos *past_changes(const struct past *past)
@@ -235,6 +318,6 @@ const struct past_inos *past_changes(const struct past *past)
 
 void past_take_changes(struct past *past)
 {
-    past->has_changes = true;
+    past->has_changes = past->store;
     past->changes.count = 0;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The earlier states of a remote, each of which is a head that its gc has not removed: which there
- * are, and what a path was in each. Without a mount, in an empty private directory that the caller
- * removes later. One thread. Errors are negative errno. */
+/* The earlier states of a remote, each of which is a head that its gc has not removed, or the
+ * snapshots of a store: which there are, and what a path was in each. Without a mount; for a remote
+ * in an empty private directory that the caller removes later. One thread. Errors are negative
+ * errno. */
 #pragma once
 
 #include "base/vector.h"
@@ -9,7 +10,8 @@
 
 struct past;
 
-/* options->remote: that one; it has a head. On failure *ret_text says in one line what is wrong
+/* options->remote: that one; it has a head. Without: the snapshots of the store options->path,
+ * which may be mounted. On failure *ret_text says in one line what is wrong
  * (caller frees). */
 CAIRN_MUST_CHECK int past_open(const struct store_options *options, struct past **ret,
                                char **ret_text);

@@ -30,8 +30,11 @@ struct reader_group {
 
 int reader_open(const struct store_options *options, struct store **ret, char **ret_text)
 {
-    return options->remote.name ? store_open_remote(options, ret, ret_text)
-                                : store_open_medium(options, false, ret, ret_text);
+    if (options->remote.name)
+        return store_open_remote(options, ret, ret_text);
+    return head_choice_is_made(&options->remote.at)
+               ? store_open_snapshot(options, ret, ret_text)
+               : store_open_medium(options, false, ret, ret_text);
 }
 
 void reader_close(struct store *store)
@@ -42,7 +45,7 @@ void reader_close(struct store *store)
 
 uint64_t reader_shown_head(const struct store *store)
 {
-    return view_remote(store->local.view).head;
+    return store->own->shown ? store->own->shown : view_remote(store->local.view).head;
 }
 
 const char *reader_shown_instead(const struct store *store)

@@ -13,11 +13,12 @@ struct view_remote_pack;
 
 /* With options->remote: the state of its newest head, in options->path, an empty private directory
  * that the caller removes later. Without: the durable state of the store options->path, of which
- * the caller holds STORE/lock; a stage is left as it is. On failure *ret_text says in one line what
+ * the caller holds STORE/lock; a stage is left as it is. With options->remote.at: that snapshot of
+ * the store, which may be mounted. On failure *ret_text says in one line what
  * is wrong (caller frees). */
 CAIRN_MUST_CHECK int reader_open(const struct store_options *options, struct store **ret,
                                  char **ret_text);
-/* With options->remote: the number of the head that is shown. */
+/* With options->remote: the number of the head that is shown; of a snapshot, its own. */
 uint64_t reader_shown_head(const struct store *store);
 void reader_close(struct store *store);
 

@@ -19,6 +19,7 @@
 #include "remote/state.h"
 #include "store/back.h"
 #include "store/job.h"
+#include "store/local_snapshots.h"
 #include "store/lookback_internal.h"
 
 /* --- superblock ------------------------------------------------------------------------------- */
@@ -41,8 +42,7 @@ static int make_superblock(const struct store *store, struct superblock *sb)
     return 0;
 }
 
-/* `store`: for which it is made, if there is none; NULL: it is not. */
-static int load_superblock(struct local *local, const struct store *store, char **ret_text)
+int store_load_superblock(struct local *local, const struct store *store, char **ret_text)
 {
     _cleanup_free_ char *path = xasprintf("%s/superblock", local->path);
     int r = superblock_read(path, &local->sb);
@@ -86,7 +86,7 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
 {
     struct local local = {.path = (char *)(uintptr_t)path};
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path), *stage = NULL;
-    TRY(load_superblock(&local, NULL, ret_text));
+    TRY(store_load_superblock(&local, NULL, ret_text));
     if (local.sb.former_count == SUPERBLOCK_FORMER_MAX) {
         *ret_text = xasprintf("%s had %u ids already; copy its files to a new store", path,
                               SUPERBLOCK_FORMER_MAX);
@@ -115,19 +115,26 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
 /* --- life ------------------------------------------------------------------------------------- */
 
 static const struct upkeep_round upkeep_list[] = {
-    {follow_round, false},   /* remote/: the view becomes that of a newer head */
-    {pins_round, false},     /* fetch/: what is pinned is counted */
-    {heal_round, false},     /* commit/: damaged chunks get another place */
-    {promote_round, false},  /* fetch/: what was fetched becomes part of the journal */
-    {gc_round, true},        /* commit/: packs that nothing needs go */
-    {evict_round, true},     /* fetch/: packs leave that the remote has */
-    {compact_round, true},   /* commit/: mostly dead packs are made anew */
-    {condense_round, false}, /* remote/: old chunks become as dense as in the remote */
+    {follow_round, false},               /* remote/: the view becomes that of a newer head */
+    {pins_round, false},                 /* fetch/: what is pinned is counted */
+    {heal_round, false},                 /* commit/: damaged chunks get another place */
+    {promote_round, false},              /* fetch/: what was fetched becomes part of the journal */
+    {local_snapshots_take_round, false}, /* before gc: what they need stays */
+    {gc_round, true},                    /* commit/: packs that nothing needs go */
+    {evict_round, true},                 /* fetch/: packs leave that the remote has */
+    {compact_round, true},               /* commit/: mostly dead packs are made anew */
+    {local_snapshots_give_round, true},  /* when nothing else makes room */
+    {condense_round, false},             /* remote/: old chunks become as dense as in the remote */
 };
-static const struct upkeep upkeep = {
-    .rounds = upkeep_list, .count = ARRAY_LEN(upkeep_list), .may_free = evict_may_free};
+static bool may_free(struct store *store)
+{
+    return evict_may_free(store) || local_snapshots_may_free(store);
+}
 
-static struct store *store_new(const struct store_options *options)
+static const struct upkeep upkeep = {
+    .rounds = upkeep_list, .count = ARRAY_LEN(upkeep_list), .may_free = may_free};
+
+struct store *store_new(const struct store_options *options)
 {
     struct store *store = xcalloc(1, sizeof *store);
     store->local.options = *options;
@@ -135,6 +142,7 @@ static struct store *store_new(const struct store_options *options)
     commit_init(&store->commit, store, &store->local, &upkeep);
     store->fetch = fetch_new();
     store->past = past_views_new();
+    packs_look_back(store->commit.packs, store->past);
     store->own = xcalloc(1, sizeof *store->own);
     store->own->job = job_new();
     if (options->remote.name && options->remote.nodes) {
@@ -145,13 +153,13 @@ static struct store *store_new(const struct store_options *options)
     return store;
 }
 
-static int open_medium(struct store *store, bool create, char **ret_text)
+int store_open_parts(struct store *store, bool create, char **ret_text)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", store->local.path);
     bool is_new = access(superblock, F_OK) < 0;
     TRY(store->node ? node_join(store->node, is_new, ret_text) : 0);
     TRY(store->remote ? remote_open(store->remote, is_new, ret_text) : 0);
-    TRY(load_superblock(&store->local, create ? store : NULL, ret_text));
+    TRY(store_load_superblock(&store->local, create ? store : NULL, ret_text));
     TRY(store->node ? node_check_superblock(store->node, ret_text) : 0);
     int r = nvme_tier_open(store->local.path, &store->local.tier);
     if (r < 0)
@@ -172,6 +180,7 @@ static void store_free(struct store *store, bool stage_is_empty)
     leave_damaged_view(store);
     fetch_free(store->fetch);
     lookback_free(store->own->lookback);
+    local_snapshots_close(store->own->snapshots);
     past_views_free(store->past);
     session_close_stage(&store->commit, stage_is_empty);
     commit_done(&store->commit);
@@ -249,9 +258,17 @@ static int join_remote(struct store *store, const struct back *back, char **ret_
     return node_fall_behind(store->node);
 }
 
+static int open_snapshots(struct store *store, char **ret_text)
+{
+    int r = local_snapshots_open(store, &store->own->snapshots);
+    if (r < 0)
+        *ret_text = xasprintf("%s/snapshots cannot be read: %s", store->local.path, strerror(-r));
+    return r;
+}
+
 static int open_to_write(struct store *store, const struct back *back, bool serves, char **ret_text)
 {
-    TRY(open_medium(store, true, ret_text));
+    TRY(store_open_parts(store, true, ret_text));
     TRY(check_is_no_node(store, ret_text));
     TRY(allow_own_encodings(&store->local, ret_text));
     TRY(store->remote ? join_remote(store, back, ret_text) : 0);
@@ -261,6 +278,7 @@ static int open_to_write(struct store *store, const struct back *back, bool serv
     TRY(adopt_decide(store, ret_text));
     TRY(store->node ? node_begin(store->node) : 0);
     TRY(recover(store, ret_text));
+    TRY(open_snapshots(store, ret_text));
     if (store->node) {
         commit_join_nodes(&store->commit, NODE_ROUND_NS, node_clock(store->node));
         history_set_lease(store->commit.history, &(struct history_lease){0}); /* until a look */
@@ -296,7 +314,7 @@ int store_open_bare(const struct store_options *options, struct store **ret, cha
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
-    int r = open_medium(store, false, ret_text);
+    int r = store_open_parts(store, false, ret_text);
     if (r == 0)
         r = adopt_decide(store, ret_text);
     if (r < 0) {
@@ -332,7 +350,7 @@ int store_open_remote(const struct store_options *options, struct store **ret, c
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
-    int r = open_medium(store, true, ret_text);
+    int r = store_open_parts(store, true, ret_text);
     if (r == 0)
         r = remote_join_to_read(store->remote, ret_text);
     if (r == 0)
@@ -340,20 +358,6 @@ int store_open_remote(const struct store_options *options, struct store **ret, c
     if (r == 0)
         r = recover_view(store, ret_text);
     return give_offline(store, r, ret);
-}
-
-int store_open_heads(const struct store_options *options, struct store **ret, char **ret_text)
-{
-    struct store *store = store_new(options);
-    *ret_text = NULL;
-    int r = open_medium(store, true, ret_text);
-    if (r == 0)
-        r = remote_join_to_read(store->remote, ret_text);
-    if (r < 0)
-        store_free(store, false);
-    else
-        *ret = store;
-    return r;
 }
 
 void store_discard(struct store *store)

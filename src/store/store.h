@@ -117,7 +117,7 @@ struct job_status {
     uint64_t lines; /* said so far; only the first few thousand are kept */
 };
 
-/* Of snapshots with names; -ENOTCONN: no remote. Errors else as of snapshots_ask(). */
+/* Of snapshots with names. Errors as of snapshots_ask(). */
 struct naming;
 struct naming_state;
 CAIRN_MUST_CHECK int store_naming_start(struct store *store, const struct naming *naming,
@@ -160,6 +160,8 @@ void store_status(struct store *store, struct store_status *ret);
  * that stay by -o keep or by a name, and those that the grace keeps. Counts packs of the view, for
  * a fiftieth of the time at most, and else returns the last count. Any thread. */
 uint64_t store_history_bytes(struct store *store);
+/* Snapshots of a store without a remote: store/local_snapshots.h. */
+struct local_snapshots_cost store_snapshots_cost(struct store *store);
 
 /* Bytes that are missing before the horizon can be at `seq`. */
 uint64_t store_missing_bytes(struct store *store, uint64_t seq);

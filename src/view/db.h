@@ -33,7 +33,8 @@ struct view {
     rocksdb_env_t *env;
     rocksdb_readoptions_t *read;
     rocksdb_writeoptions_t *write;
-    _Atomic bool is_quiet;     /* compactions have not begun */
+    _Atomic bool is_quiet; /* compactions have not begun */
+    bool is_read_only;
     struct cairn_mutex change; /* LOCK_VIEW: held by the thread that changes the database, over the
                                   change. No reader takes it. */
     struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */

@@ -224,7 +224,9 @@ int view_open_database(struct view *view, bool create, int64_t root_time)
     if (!create && is_missing(view->path))
         return -ENOENT;
     rocksdb_options_set_disable_auto_compactions(view->options, atomic_load(&view->is_quiet));
-    rocksdb_t *db = rocksdb_open(view->options, view->path, &message);
+    rocksdb_t *db = view->is_read_only
+                        ? rocksdb_open_for_read_only(view->options, view->path, 0, &message)
+                        : rocksdb_open(view->options, view->path, &message);
     if (message)
         return db_error("cannot open", message);
     view->db = db;
@@ -251,6 +253,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     mutex_init(&view->lock, LOCK_LEAF);
     /* a new one has nothing due, and may be about to take a whole journal */
     view->is_quiet = options->begins_quietly && !is_missing(path);
+    view->is_read_only = options->is_read_only;
     set_view_options(view, options);
     int r = view_open_database(view, true, root_time);
     if (r < 0) {
@@ -258,7 +261,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
         return r;
     }
     /* of sessions that died: others compacted at their end */
-    if (level0_files(view) > LEVEL0_FILES_MAX)
+    if (!view->is_read_only && level0_files(view) > LEVEL0_FILES_MAX)
         view_begin_compactions(view);
     *ret_view = view;
     return 0;
@@ -304,4 +307,21 @@ int view_flush(struct view *view)
         return 0;
     atomic_store(&view->has_failed, true);
     return db_error("cannot flush", message);
+}
+
+static int copy_database(rocksdb_t *db, const char *path)
+{
+    char *message = NULL;
+    rocksdb_checkpoint_t *copy = rocksdb_checkpoint_object_create(db, &message);
+    if (!message)
+        rocksdb_checkpoint_create(copy, path, 0, &message); /* after a flush: without a log */
+    if (copy)
+        rocksdb_checkpoint_object_destroy(copy);
+    return message ? db_error("cannot copy", message) : 0;
+}
+
+int view_copy(struct view *view, const char *path)
+{
+    LOCK_SCOPE(&view->change);
+    return !view->db || atomic_load(&view->has_failed) ? -EIO : copy_database(view->db, path);
 }

@@ -28,6 +28,7 @@ struct view;
 struct view_options {
     size_t cache_bytes; /* RocksDB block cache, memtables included */
     bool create;
+    bool is_read_only;   /* no file of it is written or made */
     bool is_small;       /* little memory: for a view that is filled once, and read seldom */
     bool begins_quietly; /* compactions that are due wait for view_begin_compactions(), but of a new
                             one */
@@ -40,6 +41,9 @@ struct view_options {
 CAIRN_MUST_CHECK int view_open(const char *path, const struct view_options *options,
                                int64_t root_time, struct view **ret_view);
 void view_close(struct view *view);
+/* Makes another one in directory `path`, which is not there yet, of the state that it has now.
+ * Files that both have are one file with two names, so both lie on one filesystem. Durable on 0. */
+CAIRN_MUST_CHECK int view_copy(struct view *view, const char *path);
 /* Begins the compactions of a view that was opened quietly. Any thread; blocks while the database
  * notes it. */
 void view_begin_compactions(struct view *view);

@@ -259,7 +259,7 @@ def test_interrupt_while_the_remote_hangs(lane, cairn, programs, shm_directory, 
         program.send_signal(signal.SIGINT)
         assert line_of(program) == "interrupted\n"
         assert time.monotonic() - begin < 1 * rig.PATIENCE
-        assert processes.process_state(other.pid) == "D"
+        rig.poll(lambda: processes.process_state(other.pid) == "D", 10, "the other read, which goes on waiting")
         for helper in helpers:
             os.kill(helper, signal.SIGCONT)
         if kind == "into":

@@ -29,7 +29,7 @@ PLACES = {
     "run trailer": ("run.bin", -64),
     "writer entry": ("writer-entry.bin", 0),
     "ended epoch": ("ended.bin", 0),
-    "feed": ("feed.bin", 0), "snapshot": ("snapshot.bin", 0),
+    "feed": ("feed.bin", 0), "snapshot": ("snapshot.bin", 0), "local snapshot": ("local-snapshot.bin", 0),
 }
 
 

@@ -80,16 +80,16 @@ Test(options, what_is_kept)
 {
     struct head_keep keep;
     expect_ok("remote=dir:/r,keep=weekly:4,last:10,gc_grace=1m,hourly:24");
-    assert_str(o.remote.keep, "weekly:4,last:10,hourly:24");
+    assert_str(o.keep, "weekly:4,last:10,hourly:24");
     expect_again();
     expect_ok("keep=last:3\\,daily:1000,ro");
     char *why = NULL;
-    assert_i64(keep_parse(o.remote.keep, &keep, &why), 0);
+    assert_i64(keep_parse(o.keep, &keep, &why), 0);
     cr_assert(keep.last == 3 && keep.hourly == 0 && keep.daily == 1000 && keep.weekly == 0);
     _cleanup_free_ char *text = keep_print(&keep);
     assert_str(text, "last:3,daily:1000");
     expect_ok("keep=none");
-    assert_i64(keep_parse(o.remote.keep, &keep, &why), 0);
+    assert_i64(keep_parse(o.keep, &keep, &why), 0);
     cr_assert_not(head_keep_is_set(&keep));
     _cleanup_free_ char *none = keep_print(&keep);
     assert_str(none, "none");

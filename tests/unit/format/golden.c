@@ -119,6 +119,28 @@ Test(golden, head_of_a_history)
     assert_i64(head_decode(buf, len, &head), 0);
 }
 
+Test(golden, local_snapshot)
+{
+    uint8_t buf[SAMPLE_LEN_MAX];
+    struct local_snapshot out;
+    size_t len = sample_encode(SAMPLE_LOCAL_SNAPSHOT, 3, buf);
+    golden_compare("local-snapshot", buf, len);
+    assert_i64(local_snapshot_decode(buf, len, &out), 0);
+    assert_u64(out.number, 1796055265);
+    assert_u64(out.files, 12);
+    assert_str(out.name, "before-lr-change");
+    assert_u64(out.packs.count, 3);
+    assert_u64(out.packs.at[2], 0x1000001 + 14);
+    vector_free(&out.packs);
+}
+
+Test(golden, superblock_with_snapshots)
+{
+    struct superblock sb = sample_superblock();
+    sb.incompat = SUPERBLOCK_INCOMPAT_SNAPSHOTS;
+    assert_u64(compare_superblock("superblock-snapshots", sb).incompat, 128);
+}
+
 Test(golden, snapshot)
 {
     uint8_t buf[SNAPSHOT_LEN_MAX];

@@ -336,6 +336,23 @@ Test(head, snapshot_is_checked)
     expect_changes(SAMPLE_SNAPSHOT, changes, ARRAY_LEN(changes));
 }
 
+/* A field of the file of a store's snapshot. */
+Test(head, local_snapshot_is_checked)
+{
+    static const struct change changes[] = {
+        {8, 2, 4, -EPROTONOSUPPORT, "a newer version"},
+        {12, 1, 4, -EPROTONOSUPPORT, "an unknown feature"},
+        {56, 2, 8, -EUCLEAN, "fewer packs than it is long"},
+        {56, UINT64_MAX / 8, 8, -EUCLEAN, "more packs than there can be"},
+        {64, '/', 1, -EUCLEAN, "a name that is none"},
+        {64, 0, 1, -EUCLEAN, "bytes behind the end of the name"},
+        {128, 0, 8, -EUCLEAN, "pack 0"},
+        {136, 0x1000001, 8, -EUCLEAN, "a pack twice"},
+        {152, 1, 4, -EUCLEAN, "no zeros before the checksum"},
+    };
+    expect_changes(SAMPLE_LOCAL_SNAPSHOT, changes, ARRAY_LEN(changes));
+}
+
 Test(head, names_of_snapshots)
 {
     static const char *const good[] = {"a", "7", "before-lr_0.1", "Step.1000"};

@@ -233,6 +233,19 @@ struct head sample_history_head(uint32_t runs)
     return head;
 }
 
+struct local_snapshot sample_local_snapshot(uint32_t packs)
+{
+    struct local_snapshot sample = {.number = 1796055265,
+                                    .taken = 1796055265123456789,
+                                    .cut = 0x1020304050607,
+                                    .files = 12,
+                                    .logical_bytes = 0x123456789,
+                                    .name = "before-lr-change"};
+    for (uint32_t i = 0; i < packs; i++)
+        vector_add(&sample.packs, 0x1000001 + 7 * (uint64_t)i);
+    return sample;
+}
+
 struct named_snapshot sample_snapshot(uint32_t runs)
 {
     return (struct named_snapshot){
@@ -343,6 +356,7 @@ const char *const sample_names[SAMPLES] = {
     [SAMPLE_GIVEN_UP_HEAD] = "head that gives others up",
     [SAMPLE_HISTORY_HEAD] = "head of a history",
     [SAMPLE_SNAPSHOT] = "snapshot",
+    [SAMPLE_LOCAL_SNAPSHOT] = "snapshot of a store",
     [SAMPLE_FEED] = "feed",
 };
 
@@ -352,6 +366,18 @@ const char *const sample_names[SAMPLES] = {
         encode(&sample, buf);                                                                      \
         return length;                                                                             \
     }
+
+static size_t encode_local_snapshot(uint32_t packs, uint8_t *buf)
+{
+    struct local_snapshot sample = sample_local_snapshot(packs);
+    struct bytes bytes = {0};
+    local_snapshot_encode(&sample, &bytes);
+    size_t len = bytes.count;
+    memcpy(buf, bytes.at, len);
+    vector_free(&bytes);
+    vector_free(&sample.packs);
+    return len;
+}
 
 size_t sample_encode(enum sample which, uint32_t runs, uint8_t buf[SAMPLE_LEN_MAX])
 {
@@ -380,6 +406,8 @@ size_t sample_encode(enum sample which, uint32_t runs, uint8_t buf[SAMPLE_LEN_MA
         RETURN_ENCODED(batch_header, sample_batch(), batch_encode_header, BATCH_HEADER_LEN, buf)
     case SAMPLE_FEED:
         RETURN_ENCODED(feed, sample_feed(runs, room), feed_encode, feed_encoded_len(&sample), buf)
+    case SAMPLE_LOCAL_SNAPSHOT:
+        return encode_local_snapshot(runs, buf);
     case SAMPLE_SNAPSHOT: {
         struct named_snapshot snapshot = sample_snapshot(runs);
         return snapshot_encode(&snapshot, buf);
@@ -393,6 +421,14 @@ size_t sample_encode(enum sample which, uint32_t runs, uint8_t buf[SAMPLE_LEN_MA
         return head_encode(&head, buf);
     }
     }
+}
+
+static int decode_local_snapshot(const uint8_t *buf, size_t len)
+{
+    struct local_snapshot out;
+    int r = local_snapshot_decode(buf, len, &out);
+    vector_free(&out.packs);
+    return r;
 }
 
 int sample_decode(enum sample which, const uint8_t *buf, size_t len)
@@ -432,6 +468,8 @@ int sample_decode(enum sample which, const uint8_t *buf, size_t len)
         return batch_decode_header(buf, len, &out.batch);
     case SAMPLE_FEED:
         return feed_decode(buf, len, &out.feed);
+    case SAMPLE_LOCAL_SNAPSHOT:
+        return decode_local_snapshot(buf, len);
     case SAMPLE_SNAPSHOT:
         return snapshot_decode(buf, len, &out.snapshot);
     default:

@@ -4,6 +4,7 @@
 
 #include "format/feed.h"
 #include "format/head.h"
+#include "format/local_snapshot.h"
 #include "format/snapshot.h"
 #include "format/pack.h"
 #include "format/record.h"
@@ -34,6 +35,8 @@ struct ended sample_ended(void);
 struct head sample_given_up_head(uint32_t runs, uint32_t count);
 struct head sample_history_head(uint32_t runs);
 struct named_snapshot sample_snapshot(uint32_t runs);
+/* `packs` is to be freed. */
+struct local_snapshot sample_local_snapshot(uint32_t packs);
 /* Its records are in `room`, which has FEED_SAMPLE_LEN. */
 #define FEED_SAMPLE_LEN 4096u
 struct feed sample_feed(uint32_t runs, void *room);
@@ -56,6 +59,7 @@ enum sample {
     SAMPLE_GIVEN_UP_HEAD,
     SAMPLE_HISTORY_HEAD,
     SAMPLE_SNAPSHOT,
+    SAMPLE_LOCAL_SNAPSHOT, /* with packs */
     SAMPLE_FEED,
     SAMPLES
 };

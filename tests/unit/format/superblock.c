@@ -47,7 +47,7 @@ Test(superblock, versions_and_features)
     assert_str(cause_text(), "it needs features that this version does not know: incompat bit 63");
     sb.incompat = ~0ull & ~(1ull << 4 | 1ull << 5 | 1ull << 9);
     assert_i64(decode_of(sb), -EPROTONOSUPPORT);
-    cr_assert_not_null(strstr(cause_text(), "incompat bits 7, 8, 10, 11"), "%s", cause_text());
+    cr_assert_not_null(strstr(cause_text(), "incompat bits 8, 10, 11"), "%s", cause_text());
     cr_assert_not_null(strstr(cause_text(), ", 63"), "%s", cause_text());
 }
 
@@ -137,7 +137,7 @@ Test(superblock, history_and_its_bit_go_together)
         assert_i64(decode_with_history(0, compat, own.store), -EUCLEAN);
         assert_i64(decode_with_history(1, compat, zeros), -EUCLEAN);
         assert_i64(decode_with_history(1, compat, own.store), -EUCLEAN);
-        assert_i64(decode_with_history(1 | 128, compat, other.history), -EPROTONOSUPPORT);
+        assert_i64(decode_with_history(1 | 256, compat, other.history), -EPROTONOSUPPORT);
     }
 }
 

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Which states -o keep chooses. A pure function. */
+#pragma once
+
+#include "format/head.h"
+
+struct keep_state {
+    uint64_t cut;
+    int64_t published;
+    bool stays;
+};
+/* Sets `stays` of those that the policy chooses; ascending. Of neighbours with one cut, which are
+ * one state, only the last is looked at. */
+void keep_choose(const struct head_keep *keep, struct keep_state *states, size_t count);

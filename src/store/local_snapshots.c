@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "commit/packs.h"
+#include "commit/room.h"
+#include "store/local_snapshots_internal.h"
+#include "view/view.h"
+
+#define FILE_NAME "snapshot"
+#define SPACE_SHARE 10u
+
+static char *path_of(const struct local_snapshots *snapshots, uint64_t number, const char *suffix,
+                     const char *below)
+{
+    return xasprintf("%s/%llu%s%s%s", snapshots->path, (unsigned long long)number, suffix,
+                     *below ? "/" : "", below);
+}
+
+/* --- pins ------------------------------------------------------------------------------------- */
+
+static void unpin(struct local_snapshots *snapshots, const struct pack_ids *packs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        packs_unpin(snapshots->store->commit.packs, packs->at[i]);
+}
+
+/* -EBUSY: one of them is about to go. */
+static int pin(struct local_snapshots *snapshots, const struct pack_ids *packs)
+{
+    for (size_t i = 0; i < packs->count; i++)
+        if (!packs_pin(snapshots->store->commit.packs, packs->at[i])) {
+            unpin(snapshots, packs, i);
+            return -EBUSY;
+        }
+    return 0;
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+/* A pack that the view does not know is gone, and with it what the snapshot is for. */
+static int check_packs(struct local_snapshots *snapshots, const struct pack_ids *packs)
+{
+    struct view_pack pack;
+    for (size_t i = 0; i < packs->count; i++) {
+        int r = view_pack(snapshots->store->local.view, packs->at[i], &pack);
+        if (r < 0)
+            return r == -ENOENT ? -EUCLEAN : r;
+    }
+    return 0;
+}
+
+static int leave_out(struct local_snapshots *snapshots, uint64_t number, int error)
+{
+    _cleanup_free_ char *name = xasprintf(LOCAL_SNAPSHOTS "/%llu", (unsigned long long)number);
+    log_warn("the snapshot %s/%llu is damaged (%s), and is set aside in lost+found",
+             snapshots->path, (unsigned long long)number, strerror(-error));
+    TRY(aside_begin(snapshots->store));
+    TRY(set_aside(snapshots->store, name));
+    return aside_sync(snapshots->store);
+}
+
+static int load_state(struct local_snapshots *snapshots, uint64_t number)
+{
+    struct local_state state = {0};
+    int r = local_snapshots_read_file(snapshots->path, number, &state.snapshot);
+    if (r == 0)
+        r = check_packs(snapshots, &state.snapshot.packs);
+    if (r == 0)
+        r = pin(snapshots, &state.snapshot.packs);
+    if (r == 0) {
+        vector_add(&snapshots->states, state);
+        return 0;
+    }
+    vector_free(&state.snapshot.packs);
+    return r == -EUCLEAN || r == -EBADMSG || r == -ENOENT ? leave_out(snapshots, number, r) : r;
+}
+
+/* Those that were not whole yet, or were being given up. */
+static int remove_leftovers(struct local_snapshots *snapshots, struct names *names)
+{
+    int r = 0;
+    for (size_t i = 0; i < names->count; i++) {
+        _cleanup_free_ char *path = xasprintf("%s/%s", snapshots->path, names->at[i]);
+        r = r == 0 ? io_remove_tree(path) : r;
+        free(names->at[i]);
+    }
+    vector_free(names);
+    return r;
+}
+
+static int load_states(struct local_snapshots *snapshots)
+{
+    _cleanup_vector_ struct pack_ids numbers = {0};
+    struct names leftovers = {0};
+    int r = local_snapshots_numbers(snapshots->path, &numbers, &leftovers);
+    int removed = remove_leftovers(snapshots, &leftovers);
+    for (size_t i = 0; i < numbers.count && r == 0; i++)
+        r = load_state(snapshots, numbers.at[i]);
+    return r < 0 ? r : removed;
+}
+
+/* -o history_space, or a tenth of what the store may take. */
+static uint64_t find_space(const struct store *store)
+{
+    const struct store_options *options = &store->local.options;
+    struct statvfs disk;
+    if (options->local_history.space_bytes)
+        return options->local_history.space_bytes;
+    if (options->cap_bytes)
+        return options->cap_bytes / SPACE_SHARE;
+    return statvfs(store->local.path, &disk) < 0
+               ? 0
+               : (uint64_t)disk.f_blocks * disk.f_frsize / SPACE_SHARE;
+}
+
+int local_snapshots_open(struct store *store, struct local_snapshots **ret)
+{
+    struct local_snapshots *snapshots = xcalloc(1, sizeof *snapshots);
+    snapshots->store = store;
+    snapshots->path = xasprintf("%s/" LOCAL_SNAPSHOTS, store->local.path);
+    snapshots->space = find_space(store);
+    mutex_init(&snapshots->lock, LOCK_LEAF);
+    *ret = snapshots;
+    return load_states(snapshots);
+}
+
+void local_snapshots_close(struct local_snapshots *snapshots)
+{
+    if (!snapshots)
+        return;
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        struct local_state *state = &snapshots->states.at[i];
+        check(state->readers == 0);
+        unpin(snapshots, &state->snapshot.packs, state->snapshot.packs.count);
+        vector_free(&state->snapshot.packs);
+    }
+    vector_free(&snapshots->states);
+    mutex_done(&snapshots->lock);
+    free(snapshots->path);
+    free(snapshots);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+void local_snapshots_list(struct local_snapshots *snapshots, struct local_snapshot_list *ret)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    for (size_t i = 0; i < snapshots->states.count; i++)
+        vector_add(ret, local_snapshot_info(&snapshots->states.at[i].snapshot));
+}
+
+static bool count_reader(struct local_snapshots *snapshots, uint64_t number, int change)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        struct local_state *state = &snapshots->states.at[i];
+        if (state->snapshot.number != number)
+            continue;
+        check(change > 0 || state->readers > 0);
+        state->readers += (unsigned)change;
+        return true;
+    }
+    return false;
+}
+
+int local_snapshots_enter(struct local_snapshots *snapshots, uint64_t number, struct view **ret)
+{
+    if (!count_reader(snapshots, number, 1))
+        return -ENOENT;
+    int r = local_snapshots_open_view(snapshots->path, number, ret);
+    if (r < 0)
+        local_snapshots_leave(snapshots, number);
+    return r;
+}
+
+void local_snapshots_leave(struct local_snapshots *snapshots, uint64_t number)
+{
+    check(count_reader(snapshots, number, -1));
+}
+
+/* --- taking ----------------------------------------------------------------------------------- */
+
+static int add_needed(const struct view_pack *pack, void *arg)
+{
+    if (pack->live_count)
+        vector_add((struct pack_ids *)arg, pack->pack);
+    return 0;
+}
+
+/* Seconds since 1970: so no number comes again, also if all that had one were given up. */
+static uint64_t new_number(struct local_snapshots *snapshots)
+{
+    uint64_t number = (uint64_t)(clock_realtime_ns() / SECOND_NS);
+    size_t count = snapshots->states.count;
+    return count ? max_u64(number, snapshots->states.at[count - 1].snapshot.number + 1) : number;
+}
+
+static int describe(struct local_snapshots *snapshots, const char *name, struct local_snapshot *ret)
+{
+    struct view *view = snapshots->store->local.view;
+    struct view_state now = view_state(view);
+    *ret = (struct local_snapshot){.number = new_number(snapshots),
+                                   .taken = clock_realtime_ns(),
+                                   .cut = now.applied_seq,
+                                   .files = now.files,
+                                   .logical_bytes = now.logical_bytes};
+    if (name)
+        memcpy(ret->name, name, strlen(name) + 1);
+    return view_packs(view, add_needed, &ret->packs);
+}
+
+static int write_file(const char *path, const struct local_snapshot *snapshot)
+{
+    struct bytes bytes = {0};
+    local_snapshot_encode(snapshot, &bytes);
+    int r = io_write_file_durable(path, bytes.at, bytes.count);
+    vector_free(&bytes);
+    return r;
+}
+
+static int make_directory(struct local_snapshots *snapshots, const char *path)
+{
+    if (mkdir(snapshots->path, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    if (mkdir(path, 0700) < 0)
+        return -errno;
+    return io_fsync_dir(snapshots->store->local.path);
+}
+
+static int write_state(struct local_snapshots *snapshots, const struct local_snapshot *snapshot)
+{
+    _cleanup_free_ char *new = path_of(snapshots, snapshot->number, ".new", ""),
+                        *view = path_of(snapshots, snapshot->number, ".new", "view"),
+                        *file = path_of(snapshots, snapshot->number, ".new", FILE_NAME),
+                        *path = path_of(snapshots, snapshot->number, "", "");
+    TRY(make_directory(snapshots, new));
+    int r = view_copy(snapshots->store->local.view, view);
+    if (r == 0)
+        r = write_file(file, snapshot);
+    if (r == 0 && rename(new, path) < 0)
+        r = -errno;
+    if (r < 0 && io_remove_tree(new) < 0)
+        log_warn("%s cannot be removed; the next mount removes it", new);
+    return r < 0 ? r : io_fsync_dir(snapshots->path);
+}
+
+int local_snapshots_take(struct local_snapshots *snapshots, const char *name)
+{
+    struct local_state state = {0};
+    TRY(room_for_view(snapshots->store->commit.room));
+    TRY(local_allow_snapshots(&snapshots->store->local));
+    int r = describe(snapshots, name, &state.snapshot);
+    if (r == 0)
+        r = pin(snapshots, &state.snapshot.packs);
+    if (r == 0) {
+        r = write_state(snapshots, &state.snapshot);
+        if (r < 0)
+            unpin(snapshots, &state.snapshot.packs, state.snapshot.packs.count);
+    }
+    if (r < 0) {
+        vector_free(&state.snapshot.packs);
+        return r;
+    }
+    LOCK_SCOPE(&snapshots->lock);
+    vector_add(&snapshots->states, state);
+    return 0;
+}
+
+int local_snapshots_rename(struct local_snapshots *snapshots, size_t i, const char *name)
+{
+    struct local_snapshot snapshot = snapshots->states.at[i].snapshot;
+    _cleanup_free_ char *path = path_of(snapshots, snapshot.number, "", FILE_NAME);
+    memset(snapshot.name, 0, sizeof snapshot.name);
+    memcpy(snapshot.name, name, strlen(name));
+    TRY(write_file(path, &snapshot));
+    LOCK_SCOPE(&snapshots->lock);
+    memcpy(snapshots->states.at[i].snapshot.name, snapshot.name, sizeof snapshot.name);
+    return 0;
+}
+
+/* --- giving up -------------------------------------------------------------------------------- */
+
+/* Takes it from the list, unless it is read meanwhile. */
+static bool forget(struct local_snapshots *snapshots, size_t i, struct local_snapshot *ret)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    if (snapshots->states.at[i].readers > 0)
+        return false;
+    *ret = snapshots->states.at[i].snapshot;
+    struct local_state *at = snapshots->states.at;
+    memmove(at + i, at + i + 1, (--snapshots->states.count - i) * sizeof *at);
+    return true;
+}
+
+int local_snapshots_give_up(struct local_snapshots *snapshots, size_t i)
+{
+    struct local_snapshot gone;
+    if (!forget(snapshots, i, &gone))
+        return -EBUSY;
+    _cleanup_free_ char *path = path_of(snapshots, gone.number, "", ""),
+                        *away = path_of(snapshots, gone.number, ".gone", "");
+    int r = rename(path, away) < 0 ? -errno : io_fsync_dir(snapshots->path);
+    /* Where the disk does not say so, the next mount sets it aside: packs that it names are lost.
+     */
+    unpin(snapshots, &gone.packs, gone.packs.count);
+    vector_free(&gone.packs);
+    if (io_remove_tree(away) < 0)
+        log_warn("%s cannot be removed; the next mount removes it", away);
+    return r;
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Snapshots of a store without a remote, whose history is there else.
+ *
+ * STORE/snapshots/NUMBER has a copy of the view of one cut (view_copy()), and a file that says
+ * which packs that state needs (format/local_snapshot.h). Chunks are not copied: the packs are
+ * pinned for as long as the snapshot is there, so neither gc nor compaction touches them, and the
+ * newest state's view still knows their chunks.
+ *
+ *   taken:    NUMBER.new/view, NUMBER.new/snapshot -> NUMBER, durable
+ *   given up: NUMBER -> NUMBER.gone, durable; its packs are unpinned; its files go; gc
+ *
+ * The writeback thread takes them and gives them up, between two cuts: meanwhile no pack is
+ * dropped. Other threads list them, read them and ask for names. Errors are negative errno. */
+#pragma once
+
+#include "base/vector.h"
+#include "commit/options.h"
+
+struct local_snapshots;
+struct naming;
+struct naming_state;
+struct store;
+struct view;
+
+/* After recovery, before any thread: reads which there are, and pins their packs. A damaged one is
+ * set aside in STORE/lost+found, and logged. With a remote none are taken, named or shown: those
+ * of before stay until their room is wanted. */
+CAIRN_MUST_CHECK int local_snapshots_open(struct store *store, struct local_snapshots **ret);
+void local_snapshots_close(struct local_snapshots *snapshots); /* NULL is fine */
+
+struct local_snapshot_info {
+    uint64_t number;
+    int64_t taken; /* ns since 1970 */
+    uint64_t cut, files, logical_bytes;
+    char name[SNAPSHOT_NAME_MAX]; /* "": none */
+    int error;                    /* it cannot be read, and has only its number; 0: it can */
+};
+DEFINE_VECTOR(local_snapshot_list, struct local_snapshot_info);
+
+/* Adds all of them, ascending. Any thread. */
+void local_snapshots_list(struct local_snapshots *snapshots, struct local_snapshot_list *ret);
+/* Its view, opened to be read; it is not given up until local_snapshots_leave(). -ENOENT: there is
+ * no such snapshot. Errors else of view_open(). Any thread; blocks. */
+CAIRN_MUST_CHECK int local_snapshots_enter(struct local_snapshots *snapshots, uint64_t number,
+                                           struct view **ret);
+void local_snapshots_leave(struct local_snapshots *snapshots, uint64_t number);
+
+/* How many there are, and the bytes on NVMe that only they need, as far as is known. NULL is fine.
+ * Any thread. */
+struct local_snapshots_cost {
+    uint64_t count, bytes;
+};
+struct local_snapshots_cost local_snapshots_cost(struct local_snapshots *snapshots);
+
+/* As snapshots_ask() and snapshots_look(). Any thread. */
+CAIRN_MUST_CHECK int local_snapshots_ask(struct local_snapshots *snapshots,
+                                         const struct naming *naming, uint64_t *ret_number);
+void local_snapshots_look(struct local_snapshots *snapshots, struct naming_state *ret);
+
+/* --- on the disk (local_snapshots_read.c) ----------------------------------------------------- */
+
+/* Adds those of the store in directory `store`, ascending, also while it is mounted. Any thread;
+ * blocks. */
+CAIRN_MUST_CHECK int local_snapshots_read(const char *store, struct local_snapshot_list *ret);
+/* The one of a list that `at` says, or the newest that is not later than its time. NULL: none. */
+const struct local_snapshot_info *local_snapshots_choose(const struct local_snapshot_list *list,
+                                                         const struct head_choice *at);
+
+/* --- rounds of the writeback thread (commit/upkeep.h) ----------------------------------------- */
+
+/* Takes one that is due, and carries a request for a name out. */
+bool local_snapshots_take_round(struct store *store, bool now);
+/* Gives one up where they take more than options.history_space, or a writer waits for room. */
+bool local_snapshots_give_round(struct store *store, bool now);
+/* May room come free if some are given up? */
+bool local_snapshots_may_free(struct store *store);

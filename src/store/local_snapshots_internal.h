@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside store/local_snapshots*.c. */
+#pragma once
+
+#include "base/lock.h"
+#include "format/local_snapshot.h"
+#include "snapshots/snapshots.h"
+#include "store/internal.h"
+#include "store/local_snapshots.h"
+
+#define LOCAL_SNAPSHOTS "snapshots" /* the directory in STORE */
+
+DEFINE_VECTOR(names, char *);
+
+struct local_state {
+    struct local_snapshot snapshot;
+    unsigned readers;
+};
+
+struct local_snapshots {
+    struct store *store;
+    char *path;     /* STORE/snapshots */
+    uint64_t space; /* that they alone may need */
+
+    struct cairn_mutex lock;           /* LOCK_LEAF; guards: */
+    VECTOR(struct local_state) states; /* by number, ascending; changed by the writeback thread */
+    struct naming naming;
+    struct naming_state naming_state;
+
+    _Atomic uint64_t cost; /* bytes that only snapshots need, when they were last counted */
+
+    /* Of the writeback thread: */
+    int64_t taken_at;   /* when it took the last one, or tried to; monotonic ns, 0: not yet */
+    int64_t counted_at; /* monotonic ns */
+    bool is_thinned;    /* by the policy of this mount */
+    bool had_trouble;   /* taking one failed, and that was said */
+};
+
+/* --- local_snapshots_read.c ------------------------------------------------------------------- */
+
+/* In STORE/snapshots: adds the numbers, ascending, and the names of those that are being made or
+ * given up, to be freed (NULL: no matter). */
+CAIRN_MUST_CHECK int local_snapshots_numbers(const char *path, struct pack_ids *ret,
+                                             struct names *ret_leftovers);
+/* ret->packs is to be freed, also after an error. */
+CAIRN_MUST_CHECK int local_snapshots_read_file(const char *path, uint64_t number,
+                                               struct local_snapshot *ret);
+CAIRN_MUST_CHECK int local_snapshots_open_view(const char *path, uint64_t number,
+                                               struct view **ret);
+struct local_snapshot_info local_snapshot_info(const struct local_snapshot *snapshot);
+
+/* --- local_snapshots.c ------------------------------------------------------------------------ */
+
+/* The state that the view has now. */
+CAIRN_MUST_CHECK int local_snapshots_take(struct local_snapshots *snapshots, const char *name);
+/* Writes the file anew, with another name. */
+CAIRN_MUST_CHECK int local_snapshots_rename(struct local_snapshots *snapshots, size_t i,
+                                            const char *name);
+/* Of the i-th, which nobody reads. On an error it may stay. */
+CAIRN_MUST_CHECK int local_snapshots_give_up(struct local_snapshots *snapshots, size_t i);

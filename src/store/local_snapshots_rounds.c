@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+/* When snapshots of a store without a remote are taken, named and given up. */
+#include <stdio.h>
+
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "commit/horizon.h"
+#include "commit/room.h"
+#include "commit/upkeep.h"
+#include "snapshots/policy.h"
+#include "store/local_snapshots_internal.h"
+#include "view/view.h"
+
+#define COUNT_EVERY_NS (5 * SECOND_NS)
+#define AGAIN_NS (30 * SECOND_NS) /* after one could not be taken */
+/* Of a pack that is mostly alive, the dead part comes free only by moving the rest. */
+#define WORTH_PERCENT 10u
+
+static struct local_snapshots *snapshots_of(struct store *store)
+{
+    return store->own->snapshots;
+}
+
+static const struct history_options *options_of(const struct local_snapshots *snapshots)
+{
+    return &snapshots->store->local.options.local_history;
+}
+
+/* --- what they cost --------------------------------------------------------------------------- */
+
+struct counting {
+    struct pack_ids needed; /* by some snapshot; ascending */
+    uint64_t bytes;
+};
+
+static int count_pack(const struct view_pack *pack, void *arg)
+{
+    struct counting *counting = arg;
+    uint64_t dead = pack->length - min_u64(pack->live_bytes, pack->length);
+    bool is_worth = dead >= pack->length / 100 * WORTH_PERCENT;
+    if (is_worth && vector_search(&counting->needed, &pack->pack, compare_u64))
+        counting->bytes += dead;
+    return 0;
+}
+
+/* Returns the bytes that only snapshots need. */
+static uint64_t count_cost(struct local_snapshots *snapshots)
+{
+    struct counting counting = {0};
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        const struct pack_ids *packs = &snapshots->states.at[i].snapshot.packs;
+        vector_add_all(&counting.needed, packs->at, packs->count);
+    }
+    vector_sort_unique(&counting.needed);
+    int r =
+        counting.needed.count ? view_packs(snapshots->store->local.view, count_pack, &counting) : 0;
+    vector_free(&counting.needed);
+    if (r == 0)
+        atomic_store(&snapshots->cost, counting.bytes);
+    snapshots->counted_at = clock_monotonic_ns();
+    return atomic_load(&snapshots->cost);
+}
+
+struct local_snapshots_cost local_snapshots_cost(struct local_snapshots *snapshots)
+{
+    if (!snapshots)
+        return (struct local_snapshots_cost){0};
+    LOCK_SCOPE(&snapshots->lock);
+    return (struct local_snapshots_cost){snapshots->states.count, atomic_load(&snapshots->cost)};
+}
+
+/* --- giving up -------------------------------------------------------------------------------- */
+
+/* The oldest that nobody reads, and that has a name or has none; -1: there is none. */
+static ssize_t find_oldest(const struct local_snapshots *snapshots, bool is_named)
+{
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        const struct local_state *state = &snapshots->states.at[i];
+        if (state->readers == 0 && (state->snapshot.name[0] != 0) == is_named)
+            return (ssize_t)i;
+    }
+    return -1;
+}
+
+/* A failure is said, and what is left is seen again by the next mount. */
+static bool give_up(struct local_snapshots *snapshots, size_t i, const char *why)
+{
+    const struct local_snapshot *one = &snapshots->states.at[i].snapshot;
+    unsigned long long number = one->number;
+    char name[SNAPSHOT_NAME_MAX];
+    memcpy(name, one->name, sizeof name);
+    int r = local_snapshots_give_up(snapshots, i);
+    if (r == -EBUSY)
+        return false;
+    if (r < 0)
+        log_error("the snapshot %llu could not be removed: %s", number, strerror(-r));
+    else if (name[0])
+        log_warn("the snapshot %s (%llu) was given up: %s", name, number, why);
+    else
+        log_info("the snapshot %llu was given up: %s", number, why);
+    gc_ask_soon(&snapshots->store->commit);
+    snapshots->counted_at = 0; /* there may be more to give up */
+    return true;
+}
+
+static bool give_oldest(struct local_snapshots *snapshots, bool also_named, const char *why)
+{
+    ssize_t i = find_oldest(snapshots, false);
+    if (i < 0 && also_named)
+        i = find_oldest(snapshots, true);
+    return i >= 0 && give_up(snapshots, (size_t)i, why);
+}
+
+bool local_snapshots_give_round(struct store *store, bool now)
+{
+    struct local_snapshots *snapshots = snapshots_of(store);
+    if (!snapshots || snapshots->states.count == 0 ||
+        (!now && clock_monotonic_ns() < snapshots->counted_at + COUNT_EVERY_NS))
+        return false;
+    uint64_t cost = count_cost(snapshots);
+    if (cost > snapshots->space &&
+        give_oldest(snapshots, false, "they need more than history_space"))
+        return true;
+    return cost > 0 && room_is_short(store->commit.room) &&
+           give_oldest(snapshots, true, "writers need the room on NVMe");
+}
+
+bool local_snapshots_may_free(struct store *store)
+{
+    struct local_snapshots *snapshots = snapshots_of(store);
+    return snapshots && count_cost(snapshots) > 0 &&
+           (find_oldest(snapshots, false) >= 0 || find_oldest(snapshots, true) >= 0);
+}
+
+/* --- the policy ------------------------------------------------------------------------------- */
+
+DEFINE_VECTOR(keep_states, struct keep_state);
+
+static void add_unnamed(const struct local_snapshots *snapshots, struct keep_states *ret)
+{
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        const struct local_snapshot *one = &snapshots->states.at[i].snapshot;
+        if (!one->name[0])
+            vector_add(ret, (struct keep_state){one->cut, one->taken, false});
+    }
+}
+
+/* Those without a name that the policy does not choose go. */
+static void thin(struct local_snapshots *snapshots)
+{
+    _cleanup_vector_ struct keep_states states = {0};
+    add_unnamed(snapshots, &states);
+    keep_choose(&options_of(snapshots)->keep, states.at, states.count);
+    for (size_t i = snapshots->states.count, k = states.count; i-- > 0;) {
+        if (snapshots->states.at[i].snapshot.name[0])
+            continue;
+        if (!states.at[--k].stays)
+            (void)give_up(snapshots, i, "keep chooses later ones");
+    }
+}
+
+/* The policy may be another than that of the mount before. */
+static void thin_once(struct local_snapshots *snapshots)
+{
+    if (!snapshots->is_thinned && options_of(snapshots)->sets_keep && !snapshots->store->remote)
+        thin(snapshots);
+    snapshots->is_thinned = true;
+}
+
+static bool is_newest(const struct local_snapshots *snapshots, uint64_t cut)
+{
+    size_t count = snapshots->states.count;
+    return count && snapshots->states.at[count - 1].snapshot.cut == cut;
+}
+
+static bool is_due(const struct local_snapshots *snapshots)
+{
+    const struct history_options *options = options_of(snapshots);
+    uint64_t cut = view_state(snapshots->store->local.view).applied_seq;
+    int64_t every =
+        snapshots->had_trouble && options->every_ns < AGAIN_NS ? AGAIN_NS : options->every_ns;
+    return head_keep_is_set(&options->keep) && !snapshots->store->remote && cut &&
+           !is_newest(snapshots, cut) &&
+           (!snapshots->taken_at || clock_monotonic_ns() >= snapshots->taken_at + every);
+}
+
+static void note_taking(struct local_snapshots *snapshots, int r)
+{
+    snapshots->taken_at = clock_monotonic_ns();
+    if (r < 0 && !snapshots->had_trouble)
+        log_warn("no snapshot can be taken in %s: %s", snapshots->path,
+                 *cause_text() ? cause_text() : strerror(-r));
+    snapshots->had_trouble = r < 0;
+}
+
+static void take_due(struct local_snapshots *snapshots)
+{
+    cause_clear();
+    note_taking(snapshots, local_snapshots_take(snapshots, NULL));
+    thin(snapshots);
+}
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+static int note_asked(struct local_snapshots *snapshots, const struct naming *naming,
+                      uint64_t *ret_number)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    if (snapshots->naming_state.running)
+        return -EBUSY;
+    *ret_number = snapshots->naming_state.number + 1;
+    snapshots->naming = *naming;
+    snapshots->naming_state = (struct naming_state){.number = *ret_number, .running = true};
+    return 0;
+}
+
+int local_snapshots_ask(struct local_snapshots *snapshots, const struct naming *naming,
+                        uint64_t *ret_number)
+{
+    TRY(note_asked(snapshots, naming, ret_number));
+    horizon_kick(snapshots->store->commit.horizon);
+    return 0;
+}
+
+void local_snapshots_look(struct local_snapshots *snapshots, struct naming_state *ret)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    *ret = snapshots->naming_state;
+}
+
+static ssize_t find_name(const struct local_snapshots *snapshots, const char *name)
+{
+    for (size_t i = 0; i < snapshots->states.count; i++)
+        if (strcmp(snapshots->states.at[i].snapshot.name, name) == 0)
+            return (ssize_t)i;
+    return -1;
+}
+
+static int fail_known(const char *name)
+{
+    cause_note("there is a snapshot %s already", name);
+    return -EEXIST;
+}
+
+static int create(struct local_snapshots *snapshots, const struct naming *naming)
+{
+    if (find_name(snapshots, naming->name) >= 0)
+        return fail_known(naming->name);
+    return local_snapshots_take(snapshots, naming->name);
+}
+
+static int change(struct local_snapshots *snapshots, const struct naming *naming)
+{
+    ssize_t i = find_name(snapshots, naming->name);
+    if (i < 0) {
+        cause_note("there is no snapshot %s", naming->name);
+        return -ENOENT;
+    }
+    if (naming->kind == NAMING_RENAME)
+        return find_name(snapshots, naming->new_name) >= 0
+                   ? fail_known(naming->new_name)
+                   : local_snapshots_rename(snapshots, (size_t)i, naming->new_name);
+    int r = local_snapshots_give_up(snapshots, (size_t)i);
+    if (r == -EBUSY)
+        cause_note("a file of the snapshot %s was read just now: try again in a minute",
+                   naming->name);
+    gc_ask_soon(&snapshots->store->commit);
+    return r;
+}
+
+static void note_named(struct local_snapshots *snapshots, const struct naming *naming, int r)
+{
+    const char *name = naming->kind == NAMING_RENAME ? naming->new_name : naming->name;
+    LOCK_SCOPE(&snapshots->lock);
+    struct naming_state *state = &snapshots->naming_state;
+    state->running = false;
+    state->error = r;
+    (void)snprintf(state->text, sizeof state->text, "%s",
+                   r == 0          ? ""
+                   : *cause_text() ? cause_text()
+                                   : strerror(-r));
+    ssize_t i = r == 0 ? find_name(snapshots, name) : -1;
+    if (i >= 0) {
+        state->head = snapshots->states.at[i].snapshot.number;
+        state->published = snapshots->states.at[i].snapshot.taken;
+    }
+}
+
+/* Of a new one, all that was written before the request is durable, so the view has it. */
+static bool carry_out_naming(struct local_snapshots *snapshots)
+{
+    mutex_lock(&snapshots->lock);
+    struct naming naming = snapshots->naming;
+    bool is_asked = snapshots->naming_state.running;
+    mutex_unlock(&snapshots->lock);
+    if (!is_asked || (naming.kind == NAMING_CREATE &&
+                      horizon_reached(snapshots->store->commit.horizon) < naming.seq))
+        return false;
+    cause_clear();
+    note_named(snapshots, &naming,
+               naming.kind == NAMING_CREATE ? create(snapshots, &naming)
+                                            : change(snapshots, &naming));
+    return true;
+}
+
+bool local_snapshots_take_round(struct store *store, bool now)
+{
+    struct local_snapshots *snapshots = snapshots_of(store);
+    (void)now;
+    if (!snapshots)
+        return false;
+    thin_once(snapshots);
+    bool did = carry_out_naming(snapshots);
+    if (is_due(snapshots))
+        take_due(snapshots);
+    return did;
+}

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of a store without a remote: MNT/.history, `cairn snapshot`, `history` and `restore`, -o keep, and what they cost."""
+import contextlib
+import errno
+import json
+import os
+import shutil
+import struct
+
+import pytest
+
+import rig
+import trained
+from test_full import Filler
+
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
+QUICK = {"writeback_delay": "50ms", "history_every": "100ms"}
+
+
+def top(mount, *below):
+    return os.path.join(mount.mnt, ".history", *below)
+
+
+def tree(path):
+    """What is below it, whole."""
+    found = [os.path.join(directory, name) for directory, _, names in os.walk(path) for name in names]
+    return {os.path.relpath(name, path): rig.read_file(name) for name in found}
+
+
+def create(mount, name, *flags):
+    return mount.verb("snapshot", "create", *flags, mount.mnt, name)
+
+
+def numbers(mount):
+    """Of the snapshots on the disk."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(int(name) for name in os.listdir(os.path.join(mount.store, "snapshots")) if name.isdigit())
+    return []
+
+
+def pack_bytes(mount):
+    with os.scandir(os.path.join(mount.store, "packs")) as packs:
+        return sum(pack.stat().st_size for pack in packs)
+
+
+def put(mount, name, seed, size=3_000_000):
+    path = os.path.join(mount.mnt, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    rig.write_file(path, rig.seeded_bytes(seed, size))
+    mount.wait()
+
+
+def newest_has(mount, name, seed, size):
+    """Read from the disk: a snapshot whose files the mount reads is not given up."""
+    out = os.path.join(mount.root, "newest")
+    done = mount.cairn("cp", "--at", "0s", f"{mount.store}:/{name}", out)
+    return done.returncode == 0 and rig.read_file(out) == rig.seeded_bytes(seed, size)
+
+
+def history(mount, *path):
+    return json.loads(mount.verb("history", "--json", mount.mnt, *path).stdout)["states"]
+
+
+@pytest.fixture
+def writer(cairn):
+    """A snapshot `before`, of a tree that is gone now."""
+    cairn.options.update(QUICK)
+    cairn.mount()
+    put(cairn, "step1/model.pt", 1)
+    put(cairn, "step1/deep/optimizer.pt", 2)
+    put(cairn, "small", 3, 100)
+    os.symlink("step1", os.path.join(cairn.mnt, "latest"))
+    os.setxattr(os.path.join(cairn.mnt, "small"), "user.note", b"then")
+    cairn.before = tree(cairn.mnt)
+    create(cairn, "before")
+    shutil.rmtree(os.path.join(cairn.mnt, "step1"))
+    os.unlink(os.path.join(cairn.mnt, "latest"))
+    cairn.wait()
+    cairn.verb("gc", cairn.mnt)
+    return cairn
+
+
+def test_it_is_a_directory(writer):
+    """By its name, its time and its number, with links and attributes; so it is after a kill, after a power loss, and with a new view."""
+
+    def new_view():
+        writer.umount()
+        writer.mount_anew()
+
+    for end in lambda: None, writer.crash, writer.power_cycle, new_view:
+        end()
+        (number,) = numbers(writer)
+        assert ".history" not in os.listdir(writer.mnt) and "before" in os.listdir(top(writer))
+        for name in "before", str(number), history(writer)[0]["time"]:
+            assert tree(top(writer, name)) == writer.before, (end, name)
+        assert os.readlink(top(writer, "before", "latest")) == "step1"
+        assert os.getxattr(top(writer, "before", "small"), "user.note") == b"then"
+        with pytest.raises(OSError, match="Read-only"):
+            os.unlink(top(writer, "before", "small"))
+    writer.umount_whole()
+
+
+def test_what_comes_back_costs_no_bytes(writer):
+    stored = pack_bytes(writer)
+    rig.run("cp", "-r", top(writer, "before", "step1"), os.path.join(writer.mnt, "copied"))
+    writer.verb("restore", "--at", "before", os.path.join(writer.mnt, "step1"))
+    writer.wait()
+    for name in "copied", "step1":
+        assert tree(os.path.join(writer.mnt, name)) == tree(top(writer, "before", "step1"))
+    assert pack_bytes(writer) == stored
+    writer.verb("snapshot", "delete", writer.mnt, "before", code=1)  # its files were read just now
+    writer.remount()
+    writer.verb("snapshot", "delete", writer.mnt, "before")
+    writer.verb("gc", writer.mnt)
+    assert numbers(writer) == [] and tree(os.path.join(writer.mnt, "copied")) == tree(os.path.join(writer.mnt, "step1"))
+
+
+def test_commands(writer):
+    (number,) = numbers(writer)
+    for source in writer.mnt, writer.store:
+        assert "before" in writer.verb("snapshot", "list", source).stdout
+        assert str(number) in writer.verb("history", source).stdout
+    (state,) = history(writer)
+    assert (state["head"], state["files"]) == (number, 3), state
+    assert [path["files"] for path in history(writer, "/step1")] == [2]
+    for at in "before", str(number), "0s":  # a mounted store, and one that is not, below
+        assert writer.verb("ls", "--at", at, f"{writer.store}:/step1").stdout.split() == ["deep", "model.pt"]
+    out = os.path.join(writer.root, "out")
+    writer.verb("cp", "-r", "--at", "before", f"{writer.store}:/", out)
+    assert tree(out) == writer.before
+    assert writer.status()["nvme"]["snapshots"] == 1
+    rig.poll(lambda: writer.status()["nvme"]["snapshot_bytes"] >= 6_000_000, 30, "the cost to be counted")
+    assert "only earlier states need" in writer.verb("du", writer.mnt).stdout
+
+
+def test_bad_input(writer):
+    def refused(*words, because, code=1):
+        done = writer.cairn(*words)
+        assert done.returncode == code and because in done.stderr, done
+
+    refused("snapshot", "create", writer.mnt, "before", because="a snapshot before already")
+    refused("snapshot", "rename", writer.mnt, "before", "before", because="already")
+    refused("snapshot", "rename", writer.mnt, "unknown", "other", because="no snapshot unknown")
+    refused("snapshot", "delete", writer.mnt, "unknown", because="no snapshot unknown")
+    refused("snapshot", "create", writer.mnt, "2h", because="time", code=2)
+    refused("ls", "--at", "unknown", f"{writer.store}:/", because="no such snapshot")
+    refused("ls", "--at", "1971-01-01T00:00:00Z", f"{writer.store}:/", because="no such snapshot")
+    refused("restore", "--at", "unknown", os.path.join(writer.mnt, "step1"), because="no such snapshot")
+    with pytest.raises(FileNotFoundError):
+        os.listdir(top(writer, "unknown"))
+    writer.verb("snapshot", "rename", writer.mnt, "before", "after")
+    assert "after" in os.listdir(top(writer)) and "before" not in os.listdir(top(writer))
+    writer.crash()
+    assert tree(top(writer, "after")) == writer.before
+
+
+def test_the_policy_keeps_the_newest(cairn):
+    """And their packs, no others. `none` ends it; those with a name stay."""
+    size = 4_000_000
+    cairn.mount(keep="last:3", **QUICK)
+    for step in range(8):
+        put(cairn, "latest.pt", step, size)
+        rig.poll(lambda step=step: newest_has(cairn, "latest.pt", step, size), 60, f"a snapshot of step {step}", 0.2)
+    assert len(numbers(cairn)) == 3
+    create(cairn, "mine")
+    cairn.verb("gc", cairn.mnt)
+    rig.poll(lambda: pack_bytes(cairn) <= 3.1 * size, 60, "packs of older steps to go")
+    kept = {rig.read_file(top(cairn, str(number), "latest.pt"))[:8] for number in numbers(cairn)}
+    assert kept <= {rig.seeded_bytes(step, size)[:8] for step in range(5, 8)}
+    cairn.remount(keep="none", **QUICK)
+    put(cairn, "latest.pt", 99, size)
+    rig.poll(lambda: len(numbers(cairn)) == 1, 60, "those without a name to go")
+    assert tree(top(cairn, "mine"))["latest.pt"] == rig.seeded_bytes(7, size)
+
+
+def test_they_take_no_more_than_their_space(cairn):
+    size = 8 * rig.MIB
+    cairn.mount(keep="last:100", history_space="40M", **QUICK)
+    for step in range(12):
+        put(cairn, "latest.pt", step, size)
+        rig.poll(lambda step=step: newest_has(cairn, "latest.pt", step, size), 60, f"a snapshot of step {step}", 0.2)
+    rig.poll(lambda: pack_bytes(cairn) <= 40 * rig.MIB + 1.1 * size, 60, "the oldest to go")
+    rig.poll(lambda: 0 < cairn.status()["nvme"]["snapshot_bytes"] <= 40 * rig.MIB, 60, "the cost")
+    assert len(numbers(cairn)) >= 3
+    assert "more than history_space" in cairn.log()
+
+
+@pytest.mark.timeout(400)
+def test_they_go_before_a_writer_gets_enospc(cairn, rng):
+    """As much comes in as without them; those with a name go last, and it is said."""
+    cairn.mount(nvme="400M", keep="last:100", history_space="1G", **QUICK)
+    old = Filler(cairn.mnt, rng)
+    for _ in range(12):
+        assert old.write_one()
+    create(cairn, "mine")
+    for path in list(old.kept):
+        os.unlink(path)
+    cairn.wait()
+    rig.poll(lambda: cairn.status()["nvme"]["snapshot_bytes"] >= 80 * rig.MIB, 30, "their cost")
+    new = Filler(cairn.mnt, rng)
+    taken = new.fill(800 * rig.MIB)
+    assert taken >= 250 * rig.MIB, taken
+    assert numbers(cairn) == [] or cairn.status()["nvme"]["snapshot_bytes"] == 0
+    assert "the snapshot mine" in cairn.log() and "writers need the room" in cairn.log()
+    new.check()
+
+
+def test_a_damaged_one_hurts_no_other(writer):
+    put(writer, "more", 5)
+    create(writer, "second")
+    first, second = numbers(writer)
+    writer.umount()
+    rig.flip(os.path.join(writer.store, "snapshots", str(first), "snapshot"), 70)
+    writer.mount()
+    assert "is damaged" in writer.log() and "lost+found" in writer.log()
+    assert numbers(writer) == [second] and "before" not in os.listdir(top(writer))
+    assert sorted(tree(top(writer, "second"))) == ["more", "small"]
+    writer.umount()
+    for directory, _, names in os.walk(os.path.join(writer.store, "snapshots", str(second), "view")):
+        for name in names:
+            if name.endswith(".sst"):
+                os.truncate(os.path.join(directory, name), 10)
+    writer.mount()
+    with pytest.raises(OSError) as raised:
+        os.listdir(top(writer, "second"))
+    assert raised.value.errno == errno.EIO
+    assert rig.read_file(os.path.join(writer.mnt, "more")) == rig.seeded_bytes(5, 3_000_000)
+
+
+def test_half_made_ones_go(writer):
+    (number,) = numbers(writer)
+    writer.umount()
+    place = os.path.join(writer.store, "snapshots")
+    shutil.copytree(os.path.join(place, str(number)), os.path.join(place, f"{number + 1}.new"))
+    os.rename(os.path.join(place, str(number)), os.path.join(place, f"{number}.gone"))
+    writer.mount()
+    assert os.listdir(place) == []
+    writer.verb("gc", writer.mnt)
+    rig.poll(lambda: pack_bytes(writer) < 1_000_000, 60, "its packs to go")
+
+
+def test_an_older_version_refuses_the_store(writer):
+    """It would drop what they need: a feature of the superblock says so, from the first one on."""
+    features = struct.unpack_from("<Q", rig.read_file(os.path.join(writer.store, "superblock")), 16)[0]
+    assert features & 1 << 7
+
+
+def test_a_remote_has_them_itself(cairn, directory):
+    place = os.path.join(directory, "remote")
+    os.mkdir(place)
+    cairn.mount(remote=f"dir:{place}/p", **QUICK)
+    put(cairn, "one", 1)
+    done = cairn.cairn("snapshot", "create", "--local", cairn.mnt, "mine")
+    assert done.returncode == 1 and "has a remote" in done.stderr, done
+
+
+def test_those_of_before_outlive_a_mount_with_a_remote(writer, directory):
+    """It neither shows nor takes any, and its gc leaves their packs."""
+    place = os.path.join(directory, "remote")
+    os.mkdir(place)
+    writer.remount(remote=f"dir:{place}/p", keep="last:2")
+    writer.wait_remote()
+    writer.verb("gc", writer.mnt)
+    writer.verb("evict", writer.mnt)
+    assert "before" not in os.listdir(top(writer)) and len(numbers(writer)) == 1
+    assert writer.verb("ls", "--at", "before", f"{writer.store}:/step1").stdout.split() == ["deep", "model.pt"]
+    writer.remount()
+    assert tree(top(writer, "before")) == writer.before
+
+
+def journal_begins(mount):
+    return min(os.listdir(os.path.join(mount.store, "journal")))
+
+
+def test_they_outlive_the_journal_that_told_of_them(writer):
+    """Its beginning is replaced by a run of the view, which names no pack; then the view is made anew."""
+    path, first = rig.write_file(os.path.join(writer.mnt, "noise"), b""), journal_begins(writer)
+    for number in range(4000):
+        os.setxattr(path, f"user.noise-{number % 8}", rig.seeded_bytes(number, 60_000))
+        if number % 100 == 0 and journal_begins(writer) != first:
+            break
+    assert journal_begins(writer) != first
+    writer.umount()
+    writer.mount_anew()
+    writer.verb("gc", writer.mnt)
+    assert tree(top(writer, "before")) == writer.before
+
+
+class Model:
+    """A store whose snapshots are known whole."""
+
+    def __init__(self, mount, rng):
+        self.mount, self.rng, self.tree, self.known, self.made = mount, rng, {}, {}, 0
+
+    def place(self, name):
+        return os.path.join(self.mount.mnt, name)
+
+    def pick(self):
+        return self.rng.choice(sorted(self.tree))
+
+    def write(self):
+        """Near to another one, often, so that chunks are shared, and with `dense` stored by others."""
+        self.made += 1
+        name = self.rng.choice([f"file{self.made}", *self.tree])
+        data = trained.trained_bytes(self.rng.randrange(6), self.rng.randrange(1, 2_000_000))
+        rig.write_file(self.place(name), data)
+        self.tree[name] = data
+
+    def remove(self):
+        name = self.pick()
+        os.unlink(self.place(name))
+        del self.tree[name]
+
+    def rename(self):
+        name, new = self.pick(), self.pick()
+        os.rename(self.place(name), self.place(new))
+        self.tree[new] = self.tree.pop(name)
+
+    def truncate(self):
+        name = self.pick()
+        size = self.rng.randrange(len(self.tree[name]) + 1)
+        os.truncate(self.place(name), size)
+        self.tree[name] = self.tree[name][:size]
+
+    def patch(self):
+        name = self.pick()
+        at, data = self.rng.randrange(len(self.tree[name]) + 1), self.rng.randbytes(5000)
+        rig.patch(self.place(name), at, data)
+        self.tree[name] = self.tree[name][:at] + data + self.tree[name][at + len(data):]
+
+    def bring_back(self):
+        if self.known:
+            snapshot = self.rng.choice(sorted(self.known))
+            for name, data in self.known[snapshot].items():
+                if self.rng.random() < 0.3:
+                    shutil.copyfile(top(self.mount, snapshot, name), self.place(name))
+                    self.tree[name] = data
+
+    def snapshot(self):
+        name = f"state{self.made}.{len(self.known)}"
+        create(self.mount, name)
+        self.known[name] = dict(self.tree)
+
+    def forget(self):
+        if len(self.known) > 4:
+            name = self.rng.choice(sorted(self.known))
+            if self.mount.cairn("snapshot", "delete", self.mount.mnt, name).returncode == 0:
+                del self.known[name]
+
+    def gc(self):
+        self.mount.verb("gc", self.mount.mnt)
+
+    def evict_memory(self):
+        self.mount.wait()
+        self.mount.remount()
+
+    def kill(self):
+        self.mount.crash()
+
+    def new_view(self):
+        self.mount.umount()
+        self.mount.mount_anew()
+
+    def step(self):
+        kinds = [self.write] * 6 + [self.snapshot] * 3 + [self.gc] * 2 + [self.forget, self.evict_memory, self.kill]
+        kinds += [self.remove, self.rename, self.truncate, self.patch, self.bring_back, self.new_view] if self.tree else []
+        self.rng.choice(kinds)()
+
+    def check(self):
+        assert tree(self.mount.mnt) == self.tree
+        for name, known in self.known.items():
+            assert tree(top(self.mount, name)) == known, name
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("reduce", ["fast", "dense"])
+@pytest.mark.pieces(4)
+def test_campaign(cairn, rng, full, piece, reduce):
+    """Each snapshot is what was there, whatever happens to the files and to the store."""
+    cairn.options.update(reduce=reduce, reduce_after="0s", keep="last:2", **QUICK)
+    cairn.mount()
+    model = Model(cairn, rng)
+    for number in range(piece.share(1000 if full else 60)):
+        model.step()
+        if number % 20 == 19:
+            model.check()
+    model.check()
+    for name in model.known:
+        cairn.remount()
+        cairn.verb("snapshot", "delete", cairn.mnt, name)
+    cairn.verb("gc", cairn.mnt)
+    assert tree(cairn.mnt) == model.tree
+    cairn.umount_whole()
