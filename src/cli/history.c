@@ -66,6 +66,20 @@ static int remote_of_mount(struct history *h, const struct mount_entry *mount)
     return CLI_OK;
 }
 
+/* Of a store with a remote, earlier states are in that. */
+static int take_store(struct history *h, const char *store)
+{
+    _cleanup_free_ char *remote = xasprintf("%s/remote", store);
+    _cleanup_free_ char *snapshots = xasprintf("%s/snapshots", store);
+    if (access(remote, F_OK) == 0 && access(snapshots, F_OK) < 0)
+        return complain_usage(h->command,
+                              "%s is a store whose earlier states are in its remote: give that, or "
+                              "its mountpoint",
+                              store);
+    h->source = xstrdup(store);
+    return CLI_OK;
+}
+
 /* The mountpoint, or a path on it, of which there need not be more than its beginning. */
 static int take_mount(struct history *h, const char *text)
 {
@@ -79,10 +93,8 @@ static int take_mount(struct history *h, const char *text)
         if (path_is_inside(whole, list.at[i].mountpoint) &&
             (!mount || strlen(list.at[i].mountpoint) >= strlen(mount->mountpoint)))
             mount = &list.at[i];
-    if (!mount && may_be_store(text)) {
-        h->source = xstrdup(text);
-        return CLI_OK;
-    }
+    if (!mount && may_be_store(text))
+        return take_store(h, text);
     if (!mount)
         return complain_usage(h->command,
                               "%s is neither s3://BUCKET/PREFIX, dir:/PATH nor on a "

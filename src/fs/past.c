@@ -46,7 +46,8 @@ static bool is_state_root(uint64_t ino)
 bool fs_is_history(struct fs *fs, uint64_t parent, const char *name)
 {
     struct view_entry entry;
-    return parent == ROOT_INO && strcmp(name, FS_HISTORY_NAME) == 0 && store_lookback(fs->store) &&
+    return parent == ROOT_INO && strcmp(name, FS_HISTORY_NAME) == 0 &&
+           lookback_is_shown(store_lookback(fs->store)) &&
            ns_lookup(fs->ns, parent, name, strlen(name), &entry) == -ENOENT;
 }
 

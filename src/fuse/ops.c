@@ -108,7 +108,9 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
         return;
     }
     if (r == -ENOENT) {
-        struct fuse_entry_param none = {.entry_timeout = front->options.absence_timeout};
+        bool may_come = parent == FUSE_ROOT_ID && strcmp(name, FS_HISTORY_NAME) == 0;
+        struct fuse_entry_param none = {.entry_timeout =
+                                            may_come ? 0 : front->options.absence_timeout};
         (void)fuse_reply_entry(req, &none);
         return;
     }

@@ -43,66 +43,75 @@ static int pin(struct local_snapshots *snapshots, const struct pack_ids *packs)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-/* A pack that the view does not know is gone, and with it what the snapshot is for. */
-static int check_packs(struct local_snapshots *snapshots, const struct pack_ids *packs)
+static void set_aside_snapshot(struct local_snapshots *snapshots, uint64_t number, int error)
 {
-    struct view_pack pack;
-    for (size_t i = 0; i < packs->count; i++) {
-        int r = view_pack(snapshots->store->local.view, packs->at[i], &pack);
-        if (r < 0)
-            return r == -ENOENT ? -EUCLEAN : r;
-    }
+    _cleanup_free_ char *name = xasprintf(LOCAL_SNAPSHOTS "/%llu", (unsigned long long)number);
+    int r = aside_begin(snapshots->store);
+    if (r == 0)
+        r = set_aside(snapshots->store, name);
+    if (r == 0)
+        r = aside_sync(snapshots->store);
+    log_warn("the snapshot %s/%llu is damaged (%s), and is %s", snapshots->path,
+             (unsigned long long)number, strerror(-error),
+             r == 0 ? "set aside in lost+found" : "left out: it cannot be set aside");
+}
+
+static int add_known(const struct view_pack *pack, void *arg)
+{
+    vector_add((struct pack_ids *)arg, pack->pack);
     return 0;
 }
 
-static int leave_out(struct local_snapshots *snapshots, uint64_t number, int error)
+/* A pack that the view does not know is gone, and with it what the snapshot is for. */
+static int check_packs(const struct pack_ids *packs, const struct pack_ids *known)
 {
-    _cleanup_free_ char *name = xasprintf(LOCAL_SNAPSHOTS "/%llu", (unsigned long long)number);
-    log_warn("the snapshot %s/%llu is damaged (%s), and is set aside in lost+found",
-             snapshots->path, (unsigned long long)number, strerror(-error));
-    TRY(aside_begin(snapshots->store));
-    TRY(set_aside(snapshots->store, name));
-    return aside_sync(snapshots->store);
+    for (size_t i = 0; i < packs->count; i++)
+        if (!vector_search(known, &packs->at[i], compare_u64))
+            return -EUCLEAN;
+    return 0;
 }
 
-static int load_state(struct local_snapshots *snapshots, uint64_t number)
+static void load_state(struct local_snapshots *snapshots, uint64_t number,
+                       const struct pack_ids *known)
 {
     struct local_state state = {0};
     int r = local_snapshots_read_file(snapshots->path, number, &state.snapshot);
     if (r == 0)
-        r = check_packs(snapshots, &state.snapshot.packs);
+        r = check_packs(&state.snapshot.packs, known);
     if (r == 0)
         r = pin(snapshots, &state.snapshot.packs);
     if (r == 0) {
         vector_add(&snapshots->states, state);
-        return 0;
+        return;
     }
     vector_free(&state.snapshot.packs);
-    return r == -EUCLEAN || r == -EBADMSG || r == -ENOENT ? leave_out(snapshots, number, r) : r;
+    set_aside_snapshot(snapshots, number, r);
 }
 
 /* Those that were not whole yet, or were being given up. */
-static int remove_leftovers(struct local_snapshots *snapshots, struct names *names)
+static void remove_leftovers(struct local_snapshots *snapshots, struct names *names)
 {
-    int r = 0;
     for (size_t i = 0; i < names->count; i++) {
         _cleanup_free_ char *path = xasprintf("%s/%s", snapshots->path, names->at[i]);
-        r = r == 0 ? io_remove_tree(path) : r;
+        if (io_remove_tree(path) < 0)
+            log_warn("%s cannot be removed", path);
         free(names->at[i]);
     }
     vector_free(names);
-    return r;
 }
 
 static int load_states(struct local_snapshots *snapshots)
 {
-    _cleanup_vector_ struct pack_ids numbers = {0};
+    _cleanup_vector_ struct pack_ids numbers = {0}, known = {0};
     struct names leftovers = {0};
     int r = local_snapshots_numbers(snapshots->path, &numbers, &leftovers);
-    int removed = remove_leftovers(snapshots, &leftovers);
+    remove_leftovers(snapshots, &leftovers);
+    if (r == 0 && numbers.count)
+        r = view_packs(snapshots->store->local.view, add_known, &known);
+    vector_sort(&known, compare_u64);
     for (size_t i = 0; i < numbers.count && r == 0; i++)
-        r = load_state(snapshots, numbers.at[i]);
-    return r < 0 ? r : removed;
+        load_state(snapshots, numbers.at[i], &known);
+    return r;
 }
 
 /* -o history_space, or a tenth of what the store may take. */

@@ -73,8 +73,9 @@ struct local_snapshots_cost local_snapshots_cost(struct local_snapshots *snapsho
 /* --- giving up -------------------------------------------------------------------------------- */
 
 /* The oldest that nobody reads, and that has a name or has none; -1: there is none. */
-static ssize_t find_oldest(const struct local_snapshots *snapshots, bool is_named)
+static ssize_t find_oldest(struct local_snapshots *snapshots, bool is_named)
 {
+    LOCK_SCOPE(&snapshots->lock);
     for (size_t i = 0; i < snapshots->states.count; i++) {
         const struct local_state *state = &snapshots->states.at[i];
         if (state->readers == 0 && (state->snapshot.name[0] != 0) == is_named)

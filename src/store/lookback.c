@@ -117,6 +117,12 @@ uint64_t lookback_memory(const struct lookback *lookback)
     return lookback ? PAST_VIEWS_MAX * VIEW_BYTES : 0;
 }
 
+bool lookback_is_shown(const struct lookback *lookback)
+{
+    return lookback && (!lookback->local || local_snapshots_cost(lookback->local).count > 0 ||
+                        head_keep_is_set(&lookback->store->local.options.local_history.keep));
+}
+
 struct past_views *lookback_views(struct lookback *lookback)
 {
     return lookback->store->past;

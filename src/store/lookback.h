@@ -20,6 +20,10 @@ struct store;
 /* NULL: the store is one of several nodes, or was opened without options.history. */
 struct lookback *store_lookback(struct store *store);
 
+/* Is there a directory of them? Not in a store without a remote that neither has one nor takes any:
+ * there the name is free. NULL: no. */
+bool lookback_is_shown(const struct lookback *lookback);
+
 #define LOOKBACK_NAME_MAX 96u
 
 struct lookback_item {

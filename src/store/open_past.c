@@ -34,18 +34,25 @@ static int open_snapshot(struct store *store, char **ret_text)
     return local_snapshots_open_view(path, store->own->shown, &local->view);
 }
 
+static char *explain_none(const char *path)
+{
+    _cleanup_free_ char *remote = xasprintf("%s/remote", path);
+    return access(remote, F_OK) == 0
+               ? xasprintf("%s has no such snapshot; earlier states are in its remote: give that",
+                           path)
+               : xasprintf("%s has no such snapshot; 'cairn history %s' lists those that it has",
+                           path, path);
+}
+
 int store_open_snapshot(const struct store_options *options, struct store **ret, char **ret_text)
 {
     struct store *store = store_new(options);
     *ret_text = NULL;
     int r = open_snapshot(store, ret_text);
     if (r < 0 && !*ret_text)
-        *ret_text = r == -ENOENT
-                        ? xasprintf("%s has no such snapshot; 'cairn history %s' lists those that "
-                                    "it has",
-                                    options->path, options->path)
-                        : xasprintf("a snapshot of %s cannot be read: %s", options->path,
-                                    *cause_text() ? cause_text() : strerror(-r));
+        *ret_text = r == -ENOENT ? explain_none(options->path)
+                                 : xasprintf("a snapshot of %s cannot be read: %s", options->path,
+                                             *cause_text() ? cause_text() : strerror(-r));
     if (r < 0) {
         store_discard(store);
         return r;

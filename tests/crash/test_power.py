@@ -122,3 +122,38 @@ def test_short_lived_files_cost_nothing(cairn, rng, plain):
         os.unlink(path)
     cairn.wait()
     assert cairn.status()["nvme"]["written_bytes_total"] - before < rig.MIB
+
+
+class CutsWithSnapshots(Cuts):
+    """Each snapshot that the cut has is some whole state of the run, and none is half there."""
+
+    seen = 0
+
+    def judge_one(self, number, log, clone, mark, end_mark):
+        with self.power.store_of_cut(self.cairn, clone) as mount:
+            mount.mount(keep=None)  # takes none, and gives none up
+            place, made = os.path.join(mount.mnt, ".history"), os.path.join(mount.store, "snapshots")
+            for name in sorted(os.listdir(made) if os.path.exists(made) else [])[-3:]:
+                path = os.path.join(place, name, f"run-{number}")
+                if os.path.isdir(path):
+                    judge.check_cut(path, log, 0, end_mark, **self.loose)
+                    self.seen += 1
+            assert not any("damaged" in line and "snapshot" in line for line in mount.log().splitlines())
+            mount.umount_whole()
+        return super().judge_one(number, log, clone, mark, end_mark)
+
+
+@pytest.mark.needs_mount
+@pytest.mark.timeout(240)
+def test_cuts_while_snapshots_are_taken(power, cairn_on_image, rng, directory, shm_directory, full):
+    """They are taken as often as can be, and thinned: so the cuts fall into both."""
+    cairn, seen = cairn_on_image, 0
+    cairn.options.update(keep="last:3", history_every="100ms", writeback_delay="50ms")
+    for number in range(10 if full else 1):
+        cairn.mount()
+        cuts = CutsWithSnapshots(power, cairn, rng, directory, shm_directory)
+        log = cuts.run(number, CUTS_A_RUN)
+        cuts.judge(number, log)
+        seen += cuts.seen
+        restart(cairn, number)
+    assert seen

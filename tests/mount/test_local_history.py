@@ -134,6 +134,18 @@ def test_commands(writer):
     assert "only earlier states need" in writer.verb("du", writer.mnt).stdout
 
 
+def test_the_directory_comes_with_the_first(cairn):
+    """The kernel has not kept that there was none."""
+    cairn.mount(**QUICK)
+    with rig.fails(errno.ENOENT):
+        os.stat(top(cairn))
+    create(cairn, "mine")
+    assert "mine" in os.listdir(top(cairn))
+    cairn.remount(keep="last:1", **QUICK)
+    with rig.fails(errno.EEXIST):
+        os.mkdir(top(cairn))
+
+
 def test_bad_input(writer):
     def refused(*words, because, code=1):
         done = writer.cairn(*words)

@@ -326,6 +326,7 @@ def test_a_damaged_one(writer):
 
 
 def test_without_a_remote(cairn):
+    """The name is free, unless the store takes snapshots (tests/mount/test_local_history.py)."""
     cairn.mount()
     with rig.fails(errno.ENOENT):
         os.stat(top(cairn))

@@ -303,8 +303,6 @@ def test_where_no_policy_can_be(on_remote, remote):
     node = on_remote(remote, **SMALL)
     refused = node.verb("mount", node.store, node.mnt, "-o", node.option_string({"keep": "last:1", "nodes": True}), code=1).stderr
     assert "keep and nodes exclude each other" in refused
-    lone = node.option_string({"keep": "last:1", **dict.fromkeys(remote.options())})
-    assert "option keep: no remote" in node.verb("mount", node.store, node.mnt, "-o", lone, code=1).stderr
 
 
 # --- campaign --------------------------------------------------------------------------------------------------------------------------
