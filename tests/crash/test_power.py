@@ -130,17 +130,19 @@ class CutsWithSnapshots(Cuts):
     seen = 0
 
     def judge_one(self, number, log, clone, mark, end_mark):
-        with self.power.store_of_cut(self.cairn, clone) as mount:
-            mount.mount(keep=None)  # takes none, and gives none up
-            place, made = os.path.join(mount.mnt, ".history"), os.path.join(mount.store, "snapshots")
-            for name in sorted(os.listdir(made) if os.path.exists(made) else [])[-3:]:
-                path = os.path.join(place, name, f"run-{number}")
-                if os.path.isdir(path):
-                    judge.check_cut(path, log, 0, end_mark, **self.loose)
-                    self.seen += 1
-            assert not any("damaged" in line and "snapshot" in line for line in mount.log().splitlines())
-            mount.umount_whole()
+        self.run_directory, self.log, self.end_mark = f"run-{number}", log, end_mark
         return super().judge_one(number, log, clone, mark, end_mark)
+
+    def prepare(self, mount):
+        mount.mount(keep=None)  # takes none, and gives none up
+        place, made = os.path.join(mount.mnt, ".history"), os.path.join(mount.store, "snapshots")
+        for name in sorted(os.listdir(made) if os.path.exists(made) else [])[-3:]:
+            path = os.path.join(place, name, self.run_directory)
+            if os.path.isdir(path):
+                judge.check_cut(path, self.log, 0, self.end_mark, **self.loose)
+                self.seen += 1
+        assert not any("damaged" in line and "snapshot" in line for line in mount.log().splitlines())
+        mount.umount_whole()
 
 
 @pytest.mark.needs_mount
