@@ -45,6 +45,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_mount: means nothing on a plain directory")
     config.addinivalue_line("markers", "timeout(seconds): a quarter of the limit for one test, which is enough on a quiet machine (times 10 with --full, 3 with --sanitize)")
+    config.addinivalue_line("markers", "together: its cases share what is built for them, and have their turn in one commit")
     config.addinivalue_line("markers", "noise: right for contents that nothing makes smaller, whatever --reduce says")
     config.addinivalue_line("markers", "always_s3: runs on S3 too, whatever the seed says")
     config.addinivalue_line("markers", "alone: measures time, so nothing may run beside it")

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tests a run takes that is to end soon.
 
-A test that takes long has its turn in one of some commits: in one of so many as it takes seconds, at most TENTH. The seed says which.
-So each test costs a run about a second, and one that is not in durations.txt yet always has its turn.
+A test that takes long has its turn in one of some commits: in one of so many as it takes half seconds, at most TENTH. The seed says
+which. So each test costs a run about half a second, and one that is not in durations.txt yet always has its turn. Cases that first build
+something which all of them need (the marker `together`) have it together.
 
     tests/turns.py REPORT...    brings the durations that pytest measured (build/pytest.xml) into durations.txt
 """
@@ -29,9 +30,11 @@ def read_durations():
         return {name: int(seconds) for seconds, name in map(str.split, lines)}
 
 
-def has_turn(test, seed, durations):
-    every = min(durations.get(name_of(test), 1), TENTH)
-    return zlib.crc32(f"turn {seed} {test}".encode()) % every == 0
+def has_turn(item, seed, durations):
+    name = name_of(item.nodeid)
+    every = min(2 * durations[name], TENTH) if name in durations else 1
+    which = name if item.get_closest_marker("together") else item.nodeid
+    return zlib.crc32(f"turn {seed} {which}".encode()) % every == 0
 
 
 def choose(items, seed):
@@ -39,7 +42,7 @@ def choose(items, seed):
     durations = read_durations()
     chosen, others = [], []
     for item in items:
-        is_chosen = "[s3" in item.nodeid or has_turn(item.nodeid, seed, durations)
+        is_chosen = "[s3" in item.nodeid or has_turn(item, seed, durations)
         (chosen if is_chosen else others).append(item)
     return chosen, others
 

@@ -70,6 +70,7 @@ def shown(found):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.together
 @pytest.mark.parametrize("target", TARGETS)
 def test_fuzz(programs, directory, shm_directory, full, rng, target):
     """P12: whatever the bytes are, a decoder gives an error or something that makes sense."""
