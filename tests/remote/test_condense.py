@@ -384,3 +384,23 @@ def damaged_bytes(path, data):
                 assert error.errno == errno.EIO
                 bad += 4096
     return bad
+
+
+def test_what_a_snapshot_of_the_store_needs_got_another_place(node):
+    """Taken before the store had a remote. Then its chunks become dense in other packs, which go with the files. The packs of then are there."""
+    lone = {**dict.fromkeys(node.remote.options()), "keep": "last:1"}
+    node.mount(**lone)
+    job = Job(node)
+    for _ in range(4):
+        job.save()
+    node.wait()
+    node.verb("snapshot", "create", node.mnt, "before")
+    content = dict(job.content)
+    node.remount()
+    node.wait_remote()
+    wait_condensed(node)
+    rig.shutil.rmtree(os.path.join(node.mnt, "run"))
+    node.wait_remote()
+    node.verb("gc", node.mnt)
+    node.remount(**lone)
+    assert differing(os.path.join(node.mnt, ".history", "before"), content) == []
