@@ -59,7 +59,7 @@ struct kernel_clock {
     int64_t based_at;  /* CLOCK_BOOTTIME, ns, when that was seen */
 };
 
-/* The thread of clock.c. */
+/* The thread of clock_bounds.c. */
 struct timekeeper {
     struct node_clock *clock;
     pthread_t thread;
@@ -172,7 +172,7 @@ void node_note_work(struct node *node);
 bool node_is_active(void *node);
 /* There is a newer union head: as a merger tells it. */
 void node_note_head(const struct head *head, void *node);
-/* --- clock.c */
+/* --- clock_bounds.c */
 void timekeeper_init(struct node *node);
 CAIRN_MUST_CHECK int timekeeper_start(struct node *node);
 void timekeeper_stop(struct node *node);
