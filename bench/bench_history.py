@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What earlier states cost: saves beside 100 kept snapshots and beside none, a first look into .history, an undelete, the remote.
 
-The remote is a directory on the disk of the store. Random data: nothing is found twice or made smaller.
+The remote is a directory on the disk of the store. With --local there is none: snapshots are those of the store, one a second beside the
+saves. Random data: nothing is found twice or made smaller.
 """
 import contextlib
 import os
@@ -43,19 +44,20 @@ def write(path, pieces):
 
 
 class Side:
-    """A mount with a remote of its own."""
+    """A mount with a remote of its own, or with --local without one."""
 
     def __init__(self, args, **options):
         self.root = tempfile.mkdtemp(prefix="cairn-bench-", dir=args.store)
-        self.mount = rig.Mount(self.root, rig.find_binary(args.build), stage=args.stage, nvme="60G", remote=f"dir:{self.root}/remote",
-                               **options)
+        self.level = "nvme" if args.local else "remote"
+        where = {} if args.local else {"remote": f"dir:{self.root}/remote"}
+        self.mount = rig.Mount(self.root, rig.find_binary(args.build), stage=args.stage, nvme="60G", **where, **options)
         self.mount.mount()
 
     def at(self, *names):
         return os.path.join(self.mount.mnt, *names)
 
     def settle(self):
-        self.mount.verb("wait", "--level", "remote", self.mount.mnt)
+        self.mount.verb("wait", "--level", self.level, self.mount.mnt)
 
     def checkpoint(self, number, live):
         """A new one; of the others as many are left as are to be live."""
@@ -77,7 +79,7 @@ class Side:
 
 
 def save_beside_snapshots(args, none, kept):
-    """Seconds of a save, and until the remote has it."""
+    """Seconds of a save, and until the remote has it, or NVMe."""
     for number in range(SNAPSHOTS):
         kept.checkpoint(number, 3)
         kept.mount.verb("snapshot", "create", kept.mount.mnt, f"step{number}")
@@ -143,15 +145,18 @@ def kept_bytes(args):
 def main():
     parser = bench_common.parser(__doc__.splitlines()[0], rig.GIB)
     parser.add_argument("--undelete", type=int, default=10_000_000_000, help="bytes of the checkpoint that comes back")
+    parser.add_argument("--local", action="store_true", help="a store without a remote")
     args = parser.parse_args()
+    often = {"keep": f"last:{SNAPSHOTS}", "history_every": "1s", "history_space": "40G"} if args.local else {}
     if args.plain:
         sys.exit("--plain: a directory has no earlier states")
-    with contextlib.closing(Side(args, gc_grace="1s")) as none, contextlib.closing(Side(args, gc_grace="1s")) as kept:
+    with contextlib.closing(Side(args, gc_grace="1s")) as none, contextlib.closing(Side(args, gc_grace="1s", **often)) as kept:
         figures = save_beside_snapshots(args, none, kept)
         figures |= listing(kept)
-    with contextlib.closing(Side(args)) as side:
+    with contextlib.closing(Side(args, **often)) as side:
         figures |= undelete(args, side)
-    figures |= kept_bytes(args)
+    if not args.local:
+        figures |= kept_bytes(args)
     for name, figure in figures.items():
         print(f"{name:<28}", *(f"{what} {value:,.3f}" for what, value in figure.items()))
     bench_common.save(args, figures)

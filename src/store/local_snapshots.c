@@ -14,6 +14,7 @@
 
 #define FILE_NAME "snapshot"
 #define SPACE_SHARE 10u
+#define NAMED_MAX 5u /* by one message */
 
 static char *path_of(const struct local_snapshots *snapshots, uint64_t number, const char *suffix,
                      const char *below)
@@ -164,6 +165,40 @@ void local_snapshots_list(struct local_snapshots *snapshots, struct local_snapsh
         vector_add(ret, local_snapshot_info(&snapshots->states.at[i].snapshot));
 }
 
+void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *ret)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        const struct pack_ids *packs = &snapshots->states.at[i].snapshot.packs;
+        vector_add_all(ret, packs->at, packs->count);
+    }
+    vector_sort_unique(ret);
+}
+
+static char *describe_state(const struct local_snapshot *snapshot)
+{
+    return snapshot->name[0] ? xstrdup(snapshot->name)
+                             : xasprintf("%llu", (unsigned long long)snapshot->number);
+}
+
+char *local_snapshots_that_need(struct local_snapshots *snapshots, uint64_t pack)
+{
+    char *all = NULL;
+    unsigned count = 0;
+    LOCK_SCOPE(&snapshots->lock);
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        const struct local_snapshot *one = &snapshots->states.at[i].snapshot;
+        if (!vector_search(&one->packs, &pack, compare_u64) || ++count > NAMED_MAX)
+            continue;
+        _cleanup_free_ char *before = all, *name = describe_state(one);
+        all = before ? xasprintf("%s, %s", before, name) : xstrdup(name);
+    }
+    _cleanup_free_ char *named = all;
+    return count > NAMED_MAX ? xasprintf("%s and %u more", named, count - NAMED_MAX)
+           : named           ? xstrdup(named)
+                             : NULL;
+}
+
 static bool count_reader(struct local_snapshots *snapshots, uint64_t number, int change)
 {
     LOCK_SCOPE(&snapshots->lock);
@@ -262,6 +297,7 @@ static int write_state(struct local_snapshots *snapshots, const struct local_sna
 int local_snapshots_take(struct local_snapshots *snapshots, const char *name)
 {
     struct local_state state = {0};
+    int64_t began = clock_monotonic_ns();
     TRY(room_for_view(snapshots->store->commit.room));
     TRY(local_allow_snapshots(&snapshots->store->local));
     int r = describe(snapshots, name, &state.snapshot);
@@ -276,6 +312,9 @@ int local_snapshots_take(struct local_snapshots *snapshots, const char *name)
         vector_free(&state.snapshot.packs);
         return r;
     }
+    log_debug("the snapshot %llu was taken in %lld ms, of %zu packs",
+              (unsigned long long)state.snapshot.number,
+              (long long)((clock_monotonic_ns() - began) / MS_NS), state.snapshot.packs.count);
     LOCK_SCOPE(&snapshots->lock);
     vector_add(&snapshots->states, state);
     return 0;

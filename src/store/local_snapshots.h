@@ -15,6 +15,7 @@
 
 #include "base/vector.h"
 #include "commit/options.h"
+#include "format/local_snapshot.h"
 
 struct local_snapshots;
 struct naming;
@@ -51,6 +52,11 @@ struct local_snapshots_cost {
     uint64_t count, bytes;
 };
 struct local_snapshots_cost local_snapshots_cost(struct local_snapshots *snapshots);
+
+/* Adds the packs that they need, ascending. Any thread. */
+void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *ret);
+/* Which of them need the pack, by name or number, some; NULL: none. Caller frees. Any thread. */
+char *local_snapshots_that_need(struct local_snapshots *snapshots, uint64_t pack);
 
 /* As snapshots_ask() and snapshots_look(). Any thread. */
 CAIRN_MUST_CHECK int local_snapshots_ask(struct local_snapshots *snapshots,

@@ -48,11 +48,7 @@ static int count_pack(const struct view_pack *pack, void *arg)
 static uint64_t count_cost(struct local_snapshots *snapshots)
 {
     struct counting counting = {0};
-    for (size_t i = 0; i < snapshots->states.count; i++) {
-        const struct pack_ids *packs = &snapshots->states.at[i].snapshot.packs;
-        vector_add_all(&counting.needed, packs->at, packs->count);
-    }
-    vector_sort_unique(&counting.needed);
+    local_snapshots_packs(snapshots, &counting.needed);
     int r =
         counting.needed.count ? view_packs(snapshots->store->local.view, count_pack, &counting) : 0;
     vector_free(&counting.needed);

@@ -10,6 +10,7 @@
 #include "remote/chunks.h"
 #include "remote/maintenance.h"
 #include "store/job.h"
+#include "store/local_snapshots.h"
 #include "store/reader.h"
 #include "view/remote.h"
 
@@ -39,6 +40,7 @@ struct scrub {
     VECTOR(struct bad_chunk) given;     /* handed over to be stored on NVMe anew */
     struct chunk_names lost;            /* no tier gives them */
     unsigned rescues;
+    char *needed_by; /* snapshots that need the chunks which are looked at; NULL: files do */
 };
 
 /* --- accounts --------------------------------------------------------------------------------- */
@@ -234,6 +236,60 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
         job_count(s->job, &(struct job_counts){.packs = 1});
     }
     packs_unpin(s->store->commit.packs, pack);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* --- chunks on NVMe that snapshots alone need ------------------------------------------------- */
+
+static int collect_dead(const struct chunk_entry *entry, void *arg)
+{
+    struct collecting *c = arg;
+    struct view_local_chunk now;
+    int r = view_local_chunk(c->s->store->local.view, &entry->name, &now);
+    if (r == 0 && !view_is_live(&now) && now.entry.pack == c->pack)
+        return reader_add_entry(&now.entry, true, &c->s->entries);
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Nothing has another copy of it. */
+static int bad_in_snapshot(struct scrub *s, const struct chunk_entry *entry, int error)
+{
+    job_count(s->job, &(struct job_counts){.found = 1, .unhealed = 1});
+    job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s: it hurts the snapshot %s",
+            (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
+            explain_damage(error), s->needed_by);
+    return 0;
+}
+
+static int scrub_dead_chunks(struct scrub *s, uint64_t pack)
+{
+    struct collecting c = {s, pack};
+    char object[32];
+    pack_object_name(pack, object);
+    s->entries.count = 0;
+    int r = packs_read_index(s->store->commit.packs, pack, collect_dead, &c);
+    if (reader_is_damage(r) || r == -EIO) {
+        job_count(s->job, &(struct job_counts){.found = 1, .unhealed = 1});
+        job_say(s->job, "NVMe: packs/%016llx: its index %s: it hurts the snapshot %s",
+                (unsigned long long)pack, explain_damage(r), s->needed_by);
+        return 0;
+    }
+    return r < 0 ? r : scrub_entries(s, object, bad_in_snapshot);
+}
+
+static int scrub_snapshots(struct scrub *s)
+{
+    _cleanup_vector_ struct pack_ids packs = {0};
+    int r = 0;
+    local_snapshots_packs(s->store->own->snapshots, &packs);
+    for (size_t i = 0; i < packs.count && r == 0; i++) {
+        s->needed_by = local_snapshots_that_need(s->store->own->snapshots, packs.at[i]);
+        r = job_is_cancelled(s->job) ? -ECANCELED
+            : s->needed_by           ? scrub_dead_chunks(s, packs.at[i])
+                                     : 0; /* it was given up meanwhile */
+        free(s->needed_by);
+        s->needed_by = NULL;
+    }
     return r == -ENOENT ? 0 : r;
 }
 
@@ -468,6 +524,8 @@ static int scrub_local(struct scrub *s, const struct pack_list *packs)
     int r = scrub_tier(s, packs, scrub_local_pack);
     if (r == 0)
         r = scrub_lost_chunks(s);
+    if (r == 0)
+        r = scrub_snapshots(s);
     int waited = await_local(s);
     return r < 0 ? r : waited;
 }

@@ -240,6 +240,17 @@ def test_a_damaged_one_hurts_no_other(writer):
     assert rig.read_file(os.path.join(writer.mnt, "more")) == rig.seeded_bytes(5, 3_000_000)
 
 
+def test_scrub_names_the_snapshots_that_damage_hurts(writer):
+    assert "clean" in writer.verb("scrub", writer.mnt).stdout
+    assert sorted(os.listdir(os.path.join(writer.store, "packs")))
+    for name in os.listdir(os.path.join(writer.store, "packs")):
+        rig.flip(os.path.join(writer.store, "packs", name), 100_000)
+    said = writer.verb("scrub", writer.mnt, code=1).stdout
+    assert "it hurts the snapshot before" in said and "damaged" not in writer.log(), said
+    put(writer, "other", 9)
+    assert rig.read_file(os.path.join(writer.mnt, "other")) == rig.seeded_bytes(9, 3_000_000)
+
+
 def test_half_made_ones_go(writer):
     (number,) = numbers(writer)
     writer.umount()
