@@ -555,7 +555,8 @@ const struct command restore_command = {
     .summary = "bring files of a mount back as they were in an earlier state",
     .description =
         "PATH is on a mount, and need not be there any more. Its state comes from the "
-        "mount's remote. A file is\nrestored whole or not at all, with its mode, time and "
+        "mount's remote, or from a snapshot of its store. A file is\nrestored whole or not at all, "
+        "with its mode, time and "
         "extended attributes, and, if root restores it, with its\nowner. Hard links become "
         "copies.",
     .flags = restore_flags,

@@ -455,12 +455,13 @@ static const struct flag flags[] = {
 
 const struct command history_command = {
     .name = "history",
-    .summary = "list earlier states of a remote, or of a path in it",
-    .description = "Each head that the writer's gc has not removed yet is a state that 'cairn ls "
-                   "--at', 'cairn cp --at' and a mount with\n"
-                   "-o ro,at= show. Heads of one state are one line, the newest comes first. With "
-                   "PATH: those in which files at or below it\n"
-                   "were made, changed or removed. Links are not followed.",
+    .summary = "list earlier states of a remote or store, or of a path in it",
+    .description = "Each head that the writer's gc has not removed yet is a state, and without a "
+                   "remote each snapshot of the store:\n"
+                   "'cairn ls --at' and 'cairn cp --at' show it. Heads of one state are one line, "
+                   "the newest comes first. With PATH: those\n"
+                   "in which files at or below it were made, changed or removed. Links are not "
+                   "followed.",
     .flags = flags,
     REQUEST(struct history, .limit = HEADS_USUAL),
     .operands = (const struct operand[]){{.name = "SOURCE",
