@@ -89,6 +89,15 @@ static bool is_emptier(const struct view_pack *a, const struct view_pack *b)
     return a->live_bytes * b->length < b->live_bytes * a->length;
 }
 
+#define WORTH_PERCENT 10u /* of a pack that must be dead */
+
+bool gc_frees(const struct view_pack *pack)
+{
+    return pack->live_bytes == 0 ||
+           (pack->live_bytes <= COMPACT_BYTES_MAX &&
+            pack->live_bytes <= pack->length / 100 * (100 - WORTH_PERCENT));
+}
+
 /* Keeps the emptiest packs, emptiest first. */
 static int add_candidate(const struct view_pack *pack, void *arg)
 {

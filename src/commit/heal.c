@@ -5,8 +5,6 @@
 #include "commit/packs_internal.h"
 #include "commit/read_internal.h"
 
-#define HEAL_MAX 16u /* chunks that are held at once: a bound of the memory */
-
 struct heal {
     struct packs *packs;
     struct damage *damage;
@@ -57,6 +55,14 @@ bool heal_is_pending(struct heal *heal)
 {
     LOCK_SCOPE(&heal->lock);
     return heal->count > 0;
+}
+
+size_t heal_names(struct heal *heal, struct chunk_name ret[HEAL_MAX])
+{
+    LOCK_SCOPE(&heal->lock);
+    for (size_t i = 0; i < heal->count; i++)
+        ret[i] = heal->chunks[i].name;
+    return heal->count;
 }
 
 bool heal_add(struct heal *heal)

@@ -58,3 +58,6 @@ const char *damage_describe(int error);
  * another place there. False: there is no room now. Any thread. */
 bool heal_give(struct heal *heal, const struct chunk_name *name, const void *raw, size_t raw_len);
 bool heal_is_pending(struct heal *heal);
+#define HEAL_MAX 16u /* chunks that are held at once: a bound of the memory */
+/* The names of those that are held; how many. */
+size_t heal_names(struct heal *heal, struct chunk_name ret[HEAL_MAX]);

@@ -87,7 +87,7 @@ uint64_t room_used(struct room *room)
 {
     uint64_t packs = room->sources->packs(room->sources_arg);
     LOCK_SCOPE(&room->lock);
-    return packs + room->journal_bytes + room->view_bytes + room->runs_bytes;
+    return packs + room->journal_bytes + room->view_bytes + room->runs_bytes + room->snapshot_bytes;
 }
 
 /* The most that may be held for content. */
@@ -444,6 +444,12 @@ void room_account(struct room *room)
     room->journal_bytes = journal;
     room->view_bytes = view;
     ask_for_room_locked(room);
+}
+
+void room_note_snapshots(struct room *room, uint64_t bytes)
+{
+    LOCK_SCOPE(&room->lock);
+    room->snapshot_bytes = bytes;
 }
 
 bool room_is_short(struct room *room)

@@ -40,6 +40,9 @@ uint64_t room_promoted(struct room *room);
 /* The event of room_promote(): for those that wait, and those that end their wait. */
 struct event *room_more(struct room *room);
 
+/* Bytes of snapshots of the store that are not in packs count as used. The writeback thread. */
+void room_note_snapshots(struct room *room, uint64_t bytes);
+
 /* --- gc.c ------------------------------------------------------------------------------------- */
 
 /* Adds a chunk that lives in `pack` to a new one, if its place is there. */
@@ -48,4 +51,7 @@ struct moving {
     uint64_t pack;
     uint8_t *raw, *stored;
 };
+/* Could gc free something of it, were it not pinned: all, or by moving what lives? */
+struct view_pack;
+bool gc_frees(const struct view_pack *pack);
 CAIRN_MUST_CHECK int gc_move_chunk(const struct chunk_entry *entry, void *moving);

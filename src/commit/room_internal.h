@@ -43,7 +43,7 @@ struct room {
     uint64_t left;         /* of the granted bytes, beside those staged then */
     uint64_t taken;        /* by packs, ever */
     uint64_t rounds_begun, rounds_done; /* of the thread */
-    uint64_t journal_bytes, view_bytes, runs_bytes;
+    uint64_t journal_bytes, view_bytes, runs_bytes, snapshot_bytes;
 };
 
 /* --- room.c ----------------------------------------------------------------------------------- */

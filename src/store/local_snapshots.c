@@ -72,8 +72,9 @@ static int check_packs(const struct pack_ids *packs, const struct pack_ids *know
     return 0;
 }
 
-static void load_state(struct local_snapshots *snapshots, uint64_t number,
-                       const struct pack_ids *known)
+/* One that cannot be read now is not given up for that. */
+static int load_state(struct local_snapshots *snapshots, uint64_t number,
+                      const struct pack_ids *known)
 {
     struct local_state state = {0};
     int r = local_snapshots_read_file(snapshots->path, number, &state.snapshot);
@@ -83,10 +84,13 @@ static void load_state(struct local_snapshots *snapshots, uint64_t number,
         r = pin(snapshots, &state.snapshot.packs);
     if (r == 0) {
         vector_add(&snapshots->states, state);
-        return;
+        return 0;
     }
     vector_free(&state.snapshot.packs);
+    if (r != -EUCLEAN && r != -EBADMSG && r != -ENOENT)
+        return r;
     set_aside_snapshot(snapshots, number, r);
+    return 0;
 }
 
 /* Those that were not whole yet, or were being given up. */
@@ -111,7 +115,7 @@ static int load_states(struct local_snapshots *snapshots)
         r = view_packs(snapshots->store->local.view, add_known, &known);
     vector_sort(&known, compare_u64);
     for (size_t i = 0; i < numbers.count && r == 0; i++)
-        load_state(snapshots, numbers.at[i], &known);
+        r = load_state(snapshots, numbers.at[i], &known);
     return r;
 }
 
@@ -237,19 +241,32 @@ static int add_needed(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* Seconds since 1970: so no number comes again, also if all that had one were given up. */
-static uint64_t new_number(struct local_snapshots *snapshots)
+/* None comes again, also if all that had one were given up, and the clock goes back: inodes that
+ * the kernel knows carry them. */
+static int new_number(struct local_snapshots *snapshots, uint64_t *ret)
 {
-    uint64_t number = (uint64_t)(clock_realtime_ns() / SECOND_NS);
+    _cleanup_free_ char *path = xasprintf("%s/last", snapshots->path), *text = NULL;
+    uint64_t now = (uint64_t)(clock_realtime_ns() / SECOND_NS), last = 0;
     size_t count = snapshots->states.count;
-    return count ? max_u64(number, snapshots->states.at[count - 1].snapshot.number + 1) : number;
+    int r = io_read_file(path, 64, &text, NULL);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (r == 0)
+        last = strtoull(text, NULL, 10);
+    if (count)
+        last = max_u64(last, snapshots->states.at[count - 1].snapshot.number);
+    *ret = max_u64(now, last + 1);
+    _cleanup_free_ char *line = xasprintf("%llu\n", (unsigned long long)*ret);
+    return io_write_file_durable(path, line, strlen(line));
 }
 
 static int describe(struct local_snapshots *snapshots, const char *name, struct local_snapshot *ret)
 {
     struct view *view = snapshots->store->local.view;
     struct view_state now = view_state(view);
-    *ret = (struct local_snapshot){.number = new_number(snapshots),
+    uint64_t number;
+    TRY(new_number(snapshots, &number));
+    *ret = (struct local_snapshot){.number = number,
                                    .taken = clock_realtime_ns(),
                                    .cut = now.applied_seq,
                                    .files = now.files,
@@ -268,12 +285,10 @@ static int write_file(const char *path, const struct local_snapshot *snapshot)
     return r;
 }
 
-static int make_directory(struct local_snapshots *snapshots, const char *path)
+static int make_directory(struct local_snapshots *snapshots)
 {
-    if (mkdir(snapshots->path, 0700) < 0 && errno != EEXIST)
-        return -errno;
-    if (mkdir(path, 0700) < 0)
-        return -errno;
+    if (mkdir(snapshots->path, 0700) < 0)
+        return errno == EEXIST ? 0 : -errno;
     return io_fsync_dir(snapshots->store->local.path);
 }
 
@@ -283,7 +298,8 @@ static int write_state(struct local_snapshots *snapshots, const struct local_sna
                         *view = path_of(snapshots, snapshot->number, ".new", "view"),
                         *file = path_of(snapshots, snapshot->number, ".new", FILE_NAME),
                         *path = path_of(snapshots, snapshot->number, "", "");
-    TRY(make_directory(snapshots, new));
+    if (mkdir(new, 0700) < 0)
+        return -errno;
     int r = view_copy(snapshots->store->local.view, view);
     if (r == 0)
         r = write_file(file, snapshot);
@@ -300,6 +316,7 @@ int local_snapshots_take(struct local_snapshots *snapshots, const char *name)
     int64_t began = clock_monotonic_ns();
     TRY(room_for_view(snapshots->store->commit.room));
     TRY(local_allow_snapshots(&snapshots->store->local));
+    TRY(make_directory(snapshots));
     int r = describe(snapshots, name, &state.snapshot);
     if (r == 0)
         r = pin(snapshots, &state.snapshot.packs);
@@ -330,6 +347,75 @@ int local_snapshots_rename(struct local_snapshots *snapshots, size_t i, const ch
     LOCK_SCOPE(&snapshots->lock);
     memcpy(snapshots->states.at[i].snapshot.name, snapshot.name, sizeof snapshot.name);
     return 0;
+}
+
+static void add_pack(struct local_snapshots *snapshots, struct local_snapshot *snapshot,
+                     uint64_t pack)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    vector_add(&snapshot->packs, pack);
+    vector_sort(&snapshot->packs, compare_u64);
+}
+
+void local_snapshots_follow(struct local_snapshots *snapshots, uint64_t pack, uint64_t other)
+{
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        struct local_snapshot *snapshot = &snapshots->states.at[i].snapshot;
+        if (!vector_search(&snapshot->packs, &pack, compare_u64) ||
+            vector_search(&snapshot->packs, &other, compare_u64) ||
+            !packs_pin(snapshots->store->commit.packs, other))
+            continue;
+        _cleanup_free_ char *path = path_of(snapshots, snapshot->number, "", FILE_NAME);
+        add_pack(snapshots, snapshot, other);
+        if (write_file(path, snapshot) < 0)
+            log_warn("%s cannot be written: after the next mount the snapshot may lack what was "
+                     "healed",
+                     path);
+    }
+}
+
+/* --- their copies of the view ----------------------------------------------------------------- */
+
+struct table_file {
+    uint64_t inode, bytes;
+};
+DEFINE_VECTOR(table_files, struct table_file);
+
+static void add_files(const char *path, struct table_files *ret)
+{
+    struct dirent *entry;
+    struct stat st;
+    DIR *directory = opendir(path);
+    while (directory && (entry = readdir(directory)))
+        if (fstatat(dirfd(directory), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode))
+            vector_add(ret, (struct table_file){st.st_ino, (uint64_t)st.st_blocks * 512});
+    if (directory)
+        (void)closedir(directory);
+}
+
+/* Each file counts once. */
+uint64_t local_snapshots_copies(struct local_snapshots *snapshots)
+{
+    struct table_files files = {0}, live = {0};
+    _cleanup_free_ char *view = xasprintf("%s/view", snapshots->store->local.path);
+    uint64_t bytes = 0;
+    add_files(view, &live);
+    vector_sort(&live, compare_u64);
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        _cleanup_free_ char *path =
+            path_of(snapshots, snapshots->states.at[i].snapshot.number, "", "view");
+        add_files(path, &files);
+    }
+    vector_sort(&files, compare_u64);
+    for (size_t i = 0; i < files.count; i++) {
+        bool is_other = i == 0 || files.at[i].inode != files.at[i - 1].inode;
+        if (is_other && !vector_search(&live, &files.at[i].inode, compare_u64))
+            bytes += files.at[i].bytes;
+    }
+    vector_free(&files);
+    vector_free(&live);
+    return bytes;
 }
 
 /* --- giving up -------------------------------------------------------------------------------- */

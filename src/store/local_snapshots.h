@@ -74,6 +74,8 @@ const struct local_snapshot_info *local_snapshots_choose(const struct local_snap
 
 /* --- rounds of the writeback thread (commit/upkeep.h) ----------------------------------------- */
 
+/* heal_round(); snapshots that need what it moved need the pack that has it now, too. */
+bool local_snapshots_heal_round(struct store *store, bool now);
 /* Takes one that is due, and carries a request for a name out. */
 bool local_snapshots_take_round(struct store *store, bool now);
 /* Gives one up where they take more than options.history_space, or a writer waits for room. */

@@ -26,8 +26,11 @@ struct local_snapshots {
     VECTOR(struct local_state) states; /* by number, ascending; changed by the writeback thread */
     struct naming naming;
     struct naming_state naming_state;
+    int64_t untold_until; /* its end was not asked for yet, and may be until then; monotonic ns */
 
-    _Atomic uint64_t cost; /* bytes that only snapshots need, when they were last counted */
+    /* When they were last counted: bytes that only snapshots need, and of these, of their copies of
+     * the view. */
+    _Atomic uint64_t cost, copies;
 
     /* Of the writeback thread: */
     int64_t taken_at;   /* when it took the last one, or tried to; monotonic ns, 0: not yet */
@@ -56,5 +59,10 @@ CAIRN_MUST_CHECK int local_snapshots_take(struct local_snapshots *snapshots, con
 /* Writes the file anew, with another name. */
 CAIRN_MUST_CHECK int local_snapshots_rename(struct local_snapshots *snapshots, size_t i,
                                             const char *name);
+/* Bytes of their copies of the view that the view does not have itself, which tables of it are
+ * until it replaces them. */
+uint64_t local_snapshots_copies(struct local_snapshots *snapshots);
+/* Snapshots that need one pack need another one, too, from now on. */
+void local_snapshots_follow(struct local_snapshots *snapshots, uint64_t pack, uint64_t other);
 /* Of the i-th, which nobody reads. On an error it may stay. */
 CAIRN_MUST_CHECK int local_snapshots_give_up(struct local_snapshots *snapshots, size_t i);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "commit/horizon.h"
+#include "commit/read.h"
 #include "commit/room.h"
 #include "commit/upkeep.h"
 #include "snapshots/policy.h"
@@ -14,8 +15,7 @@
 
 #define COUNT_EVERY_NS (5 * SECOND_NS)
 #define AGAIN_NS (30 * SECOND_NS) /* after one could not be taken */
-/* Of a pack that is mostly alive, the dead part comes free only by moving the rest. */
-#define WORTH_PERCENT 10u
+#define FREES_MIN (8 * MIB)       /* for less no snapshot is given up */
 
 static struct local_snapshots *snapshots_of(struct store *store)
 {
@@ -30,32 +30,73 @@ static const struct history_options *options_of(const struct local_snapshots *sn
 /* --- what they cost --------------------------------------------------------------------------- */
 
 struct counting {
-    struct pack_ids needed; /* by some snapshot; ascending */
+    const struct store *store;
+    struct pack_ids needed; /* by those that may go; ascending */
+    struct pack_ids held;   /* by others */
     uint64_t bytes;
 };
+
+/* Bytes of a pack that come free without the snapshots: its dead ones, where gc can take them, or
+ * with a remote, from which it can be fetched again, all. */
+static uint64_t free_bytes_of(const struct counting *counting, const struct view_pack *pack)
+{
+    if (counting->store->remote)
+        return pack->length;
+    return gc_frees(pack) ? pack->length - min_u64(pack->live_bytes, pack->length) : 0;
+}
 
 static int count_pack(const struct view_pack *pack, void *arg)
 {
     struct counting *counting = arg;
-    uint64_t dead = pack->length - min_u64(pack->live_bytes, pack->length);
-    bool is_worth = dead >= pack->length / 100 * WORTH_PERCENT;
-    if (is_worth && vector_search(&counting->needed, &pack->pack, compare_u64))
-        counting->bytes += dead;
+    if (vector_search(&counting->needed, &pack->pack, compare_u64) &&
+        !vector_search(&counting->held, &pack->pack, compare_u64))
+        counting->bytes += free_bytes_of(counting, pack);
     return 0;
 }
 
-/* Returns the bytes that only snapshots need. */
-static uint64_t count_cost(struct local_snapshots *snapshots)
+enum which { WHICH_ALL, WHICH_UNREAD, WHICH_UNREAD_UNNAMED };
+
+static bool is_counted(const struct local_state *state, enum which which)
 {
-    struct counting counting = {0};
-    local_snapshots_packs(snapshots, &counting.needed);
+    return which == WHICH_ALL ||
+           (state->readers == 0 && (which == WHICH_UNREAD || state->snapshot.name[0] == 0));
+}
+
+static void collect_packs(struct local_snapshots *snapshots, enum which which,
+                          struct counting *counting)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        const struct local_state *state = &snapshots->states.at[i];
+        struct pack_ids *into = is_counted(state, which) ? &counting->needed : &counting->held;
+        vector_add_all(into, state->snapshot.packs.at, state->snapshot.packs.count);
+    }
+    vector_sort_unique(&counting->needed);
+    vector_sort_unique(&counting->held);
+}
+
+/* What comes free if these are given up. */
+static uint64_t count_free(struct local_snapshots *snapshots, enum which which)
+{
+    struct counting counting = {.store = snapshots->store};
+    collect_packs(snapshots, which, &counting);
     int r =
         counting.needed.count ? view_packs(snapshots->store->local.view, count_pack, &counting) : 0;
     vector_free(&counting.needed);
-    if (r == 0)
-        atomic_store(&snapshots->cost, counting.bytes);
+    vector_free(&counting.held);
+    return r == 0 ? counting.bytes : 0;
+}
+
+/* Bytes that only snapshots need: of packs, and of their copies of the view. */
+static uint64_t count_cost(struct local_snapshots *snapshots)
+{
+    uint64_t copies = local_snapshots_copies(snapshots);
+    uint64_t cost = count_free(snapshots, WHICH_ALL) + copies;
+    atomic_store(&snapshots->cost, cost);
+    atomic_store(&snapshots->copies, copies);
+    room_note_snapshots(snapshots->store->commit.room, copies);
     snapshots->counted_at = clock_monotonic_ns();
-    return atomic_load(&snapshots->cost);
+    return cost;
 }
 
 struct local_snapshots_cost local_snapshots_cost(struct local_snapshots *snapshots)
@@ -109,6 +150,11 @@ static bool give_oldest(struct local_snapshots *snapshots, bool also_named, cons
     return i >= 0 && give_up(snapshots, (size_t)i, why);
 }
 
+static bool frees_something(struct local_snapshots *snapshots, enum which which)
+{
+    return atomic_load(&snapshots->copies) + count_free(snapshots, which) >= FREES_MIN;
+}
+
 bool local_snapshots_give_round(struct store *store, bool now)
 {
     struct local_snapshots *snapshots = snapshots_of(store);
@@ -116,18 +162,45 @@ bool local_snapshots_give_round(struct store *store, bool now)
         (!now && clock_monotonic_ns() < snapshots->counted_at + COUNT_EVERY_NS))
         return false;
     uint64_t cost = count_cost(snapshots);
-    if (cost > snapshots->space &&
+    if (cost > snapshots->space && !store->remote &&
+        frees_something(snapshots, WHICH_UNREAD_UNNAMED) &&
         give_oldest(snapshots, false, "they need more than history_space"))
         return true;
-    return cost > 0 && room_is_short(store->commit.room) &&
+    return room_is_short(store->commit.room) && frees_something(snapshots, WHICH_UNREAD) &&
            give_oldest(snapshots, true, "writers need the room on NVMe");
 }
 
 bool local_snapshots_may_free(struct store *store)
 {
     struct local_snapshots *snapshots = snapshots_of(store);
-    return snapshots && count_cost(snapshots) > 0 &&
-           (find_oldest(snapshots, false) >= 0 || find_oldest(snapshots, true) >= 0);
+    return snapshots && (find_oldest(snapshots, false) >= 0 || find_oldest(snapshots, true) >= 0) &&
+           frees_something(snapshots, WHICH_UNREAD);
+}
+
+/* --- damage ----------------------------------------------------------------------------------- */
+
+static uint64_t place_of(struct store *store, const struct chunk_name *name)
+{
+    struct view_local_chunk chunk;
+    return view_local_chunk(store->local.view, name, &chunk) == 0 ? chunk.entry.pack : 0;
+}
+
+bool local_snapshots_heal_round(struct store *store, bool now)
+{
+    struct chunk_name names[HEAL_MAX];
+    uint64_t places[HEAL_MAX];
+    struct local_snapshots *snapshots = snapshots_of(store);
+    size_t count = snapshots ? heal_names(store->commit.heal, names) : 0;
+    for (size_t i = 0; i < count; i++)
+        places[i] = place_of(store, &names[i]);
+    if (!heal_round(store, now))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t place = place_of(store, &names[i]);
+        if (places[i] && place && place != places[i])
+            local_snapshots_follow(snapshots, places[i], place);
+    }
+    return true;
 }
 
 /* --- the policy ------------------------------------------------------------------------------- */
@@ -204,7 +277,8 @@ static int note_asked(struct local_snapshots *snapshots, const struct naming *na
                       uint64_t *ret_number)
 {
     LOCK_SCOPE(&snapshots->lock);
-    if (snapshots->naming_state.running)
+    /* Who asked before is to learn how it ended, unless that one is gone. */
+    if (snapshots->naming_state.running || clock_monotonic_ns() < snapshots->untold_until)
         return -EBUSY;
     *ret_number = snapshots->naming_state.number + 1;
     snapshots->naming = *naming;
@@ -224,6 +298,8 @@ void local_snapshots_look(struct local_snapshots *snapshots, struct naming_state
 {
     LOCK_SCOPE(&snapshots->lock);
     *ret = snapshots->naming_state;
+    if (!ret->running)
+        snapshots->untold_until = 0;
 }
 
 static ssize_t find_name(const struct local_snapshots *snapshots, const char *name)
@@ -273,6 +349,7 @@ static void note_named(struct local_snapshots *snapshots, const struct naming *n
     struct naming_state *state = &snapshots->naming_state;
     state->running = false;
     state->error = r;
+    snapshots->untold_until = clock_monotonic_ns() + SECOND_NS;
     (void)snprintf(state->text, sizeof state->text, "%s",
                    r == 0          ? ""
                    : *cause_text() ? cause_text()

@@ -82,6 +82,8 @@ int store_open(const struct store_options *options, struct store **ret, bool *re
     int r = back_look(options->path, &back);
     if (r < 0) {
         *ret_text = xasprintf("%s/back cannot be read: %s", options->path, strerror(-r));
+        if (options->remote.tier) /* ours, failed or not */
+            options->remote.tier->ops->close(options->remote.tier);
         return r;
     }
     /* What a mount that goes on has open ends with the state that it is of. */

@@ -246,9 +246,11 @@ static int collect_dead(const struct chunk_entry *entry, void *arg)
     struct collecting *c = arg;
     struct view_local_chunk now;
     int r = view_local_chunk(c->s->store->local.view, &entry->name, &now);
+    if (r == -ENOENT) /* it had another place, which is gone */
+        return reader_add_entry(entry, true, &c->s->entries);
     if (r == 0 && !view_is_live(&now) && now.entry.pack == c->pack)
         return reader_add_entry(&now.entry, true, &c->s->entries);
-    return r == -ENOENT ? 0 : r;
+    return r;
 }
 
 /* Nothing has another copy of it. */

@@ -117,7 +117,7 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
 static const struct upkeep_round upkeep_list[] = {
     {follow_round, false},               /* remote/: the view becomes that of a newer head */
     {pins_round, false},                 /* fetch/: what is pinned is counted */
-    {heal_round, false},                 /* commit/: damaged chunks get another place */
+    {local_snapshots_heal_round, false}, /* and commit/: damaged chunks get another place */
     {promote_round, false},              /* fetch/: what was fetched becomes part of the journal */
     {local_snapshots_take_round, false}, /* before gc: what they need stays */
     {gc_round, true},                    /* commit/: packs that nothing needs go */
@@ -142,7 +142,8 @@ struct store *store_new(const struct store_options *options)
     commit_init(&store->commit, store, &store->local, &upkeep);
     store->fetch = fetch_new();
     store->past = past_views_new();
-    packs_look_back(store->commit.packs, store->past);
+    if (!options->remote.name) /* places in a remote are found otherwise */
+        packs_look_back(store->commit.packs, store->past);
     store->own = xcalloc(1, sizeof *store->own);
     store->own->job = job_new();
     if (options->remote.name && options->remote.nodes) {
