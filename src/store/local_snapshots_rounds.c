@@ -158,8 +158,8 @@ static bool frees_something(struct local_snapshots *snapshots, enum which which)
 bool local_snapshots_give_round(struct store *store, bool now)
 {
     struct local_snapshots *snapshots = snapshots_of(store);
-    if (!snapshots || snapshots->states.count == 0 ||
-        (!now && clock_monotonic_ns() < snapshots->counted_at + COUNT_EVERY_NS))
+    bool is_any = snapshots && (snapshots->states.count > 0 || atomic_load(&snapshots->cost) > 0);
+    if (!is_any || (!now && clock_monotonic_ns() < snapshots->counted_at + COUNT_EVERY_NS))
         return false;
     uint64_t cost = count_cost(snapshots);
     if (cost > snapshots->space && !store->remote &&

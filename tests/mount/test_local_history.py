@@ -114,6 +114,7 @@ def test_what_comes_back_costs_no_bytes(writer):
     writer.remount()
     writer.verb("snapshot", "delete", writer.mnt, "before")
     writer.verb("gc", writer.mnt)
+    rig.poll(lambda: writer.status()["nvme"]["snapshot_bytes"] == 0, 60, "the end of their cost", 0.5)
     assert numbers(writer) == [] and tree(os.path.join(writer.mnt, "copied")) == tree(os.path.join(writer.mnt, "step1"))
 
 
