@@ -250,8 +250,9 @@ static bool is_due(const struct local_snapshots *snapshots)
     uint64_t cut = view_state(snapshots->store->local.view).applied_seq;
     int64_t every =
         snapshots->had_trouble && options->every_ns < AGAIN_NS ? AGAIN_NS : options->every_ns;
-    return head_keep_is_set(&options->keep) && !snapshots->store->remote && cut &&
-           !is_newest(snapshots, cut) &&
+    bool takes = head_keep_is_set(&options->keep) && !snapshots->store->remote &&
+                 !snapshots->store->local.options.read_only;
+    return takes && cut && !is_newest(snapshots, cut) &&
            (!snapshots->taken_at || clock_monotonic_ns() >= snapshots->taken_at + every);
 }
 
@@ -289,6 +290,8 @@ static int note_asked(struct local_snapshots *snapshots, const struct naming *na
 int local_snapshots_ask(struct local_snapshots *snapshots, const struct naming *naming,
                         uint64_t *ret_number)
 {
+    if (snapshots->store->local.options.read_only)
+        return -EROFS;
     TRY(note_asked(snapshots, naming, ret_number));
     horizon_kick(snapshots->store->commit.horizon);
     return 0;
@@ -312,7 +315,7 @@ static ssize_t find_name(const struct local_snapshots *snapshots, const char *na
 
 static int fail_known(const char *name)
 {
-    cause_note("there is a snapshot %s already", name);
+    cause_note("there is a snapshot '%s' already", name);
     return -EEXIST;
 }
 
@@ -327,7 +330,7 @@ static int change(struct local_snapshots *snapshots, const struct naming *naming
 {
     ssize_t i = find_name(snapshots, naming->name);
     if (i < 0) {
-        cause_note("there is no snapshot %s", naming->name);
+        cause_note("there is no snapshot '%s'", naming->name);
         return -ENOENT;
     }
     if (naming->kind == NAMING_RENAME)
@@ -336,7 +339,7 @@ static int change(struct local_snapshots *snapshots, const struct naming *naming
                    : local_snapshots_rename(snapshots, (size_t)i, naming->new_name);
     int r = local_snapshots_give_up(snapshots, (size_t)i);
     if (r == -EBUSY)
-        cause_note("a file of the snapshot %s was read just now: try again in a minute",
+        cause_note("a file of the snapshot '%s' was read just now: try again in a minute",
                    naming->name);
     gc_ask_soon(&snapshots->store->commit);
     return r;

@@ -153,16 +153,19 @@ def test_bad_input(writer):
         done = writer.cairn(*words)
         assert done.returncode == code and because in done.stderr, done
 
-    refused("snapshot", "create", writer.mnt, "before", because="a snapshot before already")
+    refused("snapshot", "create", writer.mnt, "before", because="a snapshot 'before' already")
     refused("snapshot", "rename", writer.mnt, "before", "before", because="already")
-    refused("snapshot", "rename", writer.mnt, "unknown", "other", because="no snapshot unknown")
-    refused("snapshot", "delete", writer.mnt, "unknown", because="no snapshot unknown")
+    refused("snapshot", "rename", writer.mnt, "unknown", "other", because="no snapshot 'unknown'")
+    refused("snapshot", "delete", writer.mnt, "unknown", because="no snapshot 'unknown'")
     refused("snapshot", "create", writer.mnt, "2h", because="time", code=2)
     refused("ls", "--at", "unknown", f"{writer.store}:/", because="no such snapshot")
     refused("ls", "--at", "1971-01-01T00:00:00Z", f"{writer.store}:/", because="no such snapshot")
     refused("restore", "--at", "unknown", os.path.join(writer.mnt, "step1"), because="no such snapshot")
     with pytest.raises(FileNotFoundError):
         os.listdir(top(writer, "unknown"))
+    writer.remount(ro=True)
+    refused("snapshot", "create", writer.mnt, "other", because="only reads")
+    writer.remount()
     writer.verb("snapshot", "rename", writer.mnt, "before", "after")
     assert "after" in os.listdir(top(writer)) and "before" not in os.listdir(top(writer))
     writer.crash()

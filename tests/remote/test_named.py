@@ -170,10 +170,6 @@ def test_what_cannot_be(kept):
     reader.mount(ro=True)
     assert "only reads" in reader.verb("snapshot", "create", reader.mnt, "x", code=1).stderr
     reader.umount()
-    lone = kept.node.fresh()
-    lone.mount(**dict.fromkeys(kept.remote.options()))
-    assert "no remote" in lone.verb("snapshot", "create", lone.mnt, "x", code=1).stderr
-    lone.umount()
 
 
 def test_a_writer_that_was_replaced_while_it_stood_still(kept):
