@@ -33,7 +33,7 @@ CAIRN_MUST_CHECK int store_open_once(const struct store_options *options, const 
                                      char **ret_text);
 /* With nothing open yet; store_discard() in any case. */
 struct store *store_new(const struct store_options *options);
-/* What it is, its packs, and its remote; `create`: all of it may be made. */
+/* Opens superblock, packs and remote; `create`: each may be made. */
 CAIRN_MUST_CHECK int store_open_parts(struct store *store, bool create, char **ret_text);
 /* `store`: for which it is made, if there is none; NULL: it is not. */
 CAIRN_MUST_CHECK int store_load_superblock(struct local *local, const struct store *store,

@@ -63,7 +63,7 @@ static int add_known(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* A pack that the view does not know is gone, and with it what the snapshot is for. */
+/* A pack that the view does not know is gone, and with it content of the snapshot. */
 static int check_packs(const struct pack_ids *packs, const struct pack_ids *known)
 {
     for (size_t i = 0; i < packs->count; i++)
@@ -119,7 +119,7 @@ static int load_states(struct local_snapshots *snapshots)
     return r;
 }
 
-/* -o history_space, or a tenth of what the store may take. */
+/* -o history_space, or a tenth of the largest size of the store. */
 static uint64_t find_space(const struct store *store)
 {
     const struct store_options *options = &store->local.options;

@@ -74,7 +74,7 @@ const struct local_snapshot_info *local_snapshots_choose(const struct local_snap
 
 /* --- rounds of the writeback thread (commit/upkeep.h) ----------------------------------------- */
 
-/* heal_round(); snapshots that need what it moved need the pack that has it now, too. */
+/* heal_round(); snapshots that need a chunk which it moved need the chunk's new pack, too. */
 bool local_snapshots_heal_round(struct store *store, bool now);
 /* Takes one that is due, and carries a request for a name out. */
 bool local_snapshots_take_round(struct store *store, bool now);

@@ -278,7 +278,7 @@ static int note_asked(struct local_snapshots *snapshots, const struct naming *na
                       uint64_t *ret_number)
 {
     LOCK_SCOPE(&snapshots->lock);
-    /* Who asked before is to learn how it ended, unless that one is gone. */
+    /* The last request keeps its result until its asker has read it, or is gone. */
     if (snapshots->naming_state.running || clock_monotonic_ns() < snapshots->untold_until)
         return -EBUSY;
     *ret_number = snapshots->naming_state.number + 1;

@@ -119,7 +119,7 @@ static const struct upkeep_round upkeep_list[] = {
     {pins_round, false},                 /* fetch/: what is pinned is counted */
     {local_snapshots_heal_round, false}, /* and commit/: damaged chunks get another place */
     {promote_round, false},              /* fetch/: what was fetched becomes part of the journal */
-    {local_snapshots_take_round, false}, /* before gc: what they need stays */
+    {local_snapshots_take_round, false}, /* before gc: packs that they need stay */
     {gc_round, true},                    /* commit/: packs that nothing needs go */
     {evict_round, true},                 /* fetch/: packs leave that the remote has */
     {compact_round, true},               /* commit/: mostly dead packs are made anew */
