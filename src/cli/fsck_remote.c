@@ -77,6 +77,7 @@ static void add_counts(cJSON *json, const struct remote_check_counts *c)
     control_add_u64(json, "read_chunks", c->chunks);
     control_add_u64(json, "read_bytes", c->bytes);
     control_add_u64(json, "damaged_chunks", c->bad_chunks);
+    control_add_u64(json, "earlier_states", c->earlier);
     control_add_u64(json, "files", c->files);
     control_add_u64(json, "damaged_files", c->bad_files);
     control_add_u64(json, "files_damaged_through_bases", c->through_base_files);
@@ -94,6 +95,9 @@ static void print_counts(const struct remote_report *report, const struct remote
                (unsigned long long)c->heads, (unsigned long long)c->runs,
                (unsigned long long)c->chunks, human_bytes(c->bytes).text,
                (unsigned long long)c->read_packs);
+    if (c->earlier > 0)
+        text_print(stdout, "%llu earlier states, and the packs that only they need, verified",
+                   (unsigned long long)c->earlier);
     if (c->problems > 0)
         text_print(stdout, "%s: %llu problems", report->source, (unsigned long long)c->problems);
     else
@@ -126,21 +130,28 @@ static int end_check(const struct command *command, struct remote_report *report
     return r < 0 || is_lost ? FSCK_OPERATIONAL : FSCK_CLEAN;
 }
 
-static int check_opened(struct offline *offline, const struct fsck_request *request,
-                        struct remote_report *report, struct remote_check_counts *counts)
+static int check_newest(const char *source, const struct fsck_request *request,
+                        struct remote_check *check, struct remote_report *report, char **ret_text)
 {
-    const struct remote_check_options options = {
-        .sample = request->sample ? (unsigned)request->sample : 100,
-        .threads = (unsigned)min_u64(16, request->options.remote.connections),
-        .found = print_finding,
-        .note = print_note,
-        .arg = report,
-        .is_interrupted = interrupted};
-    if (offline_warning(offline))
+    struct offline *offline = NULL;
+    pid_t holder;
+    int r = offline_open(source, &request->options, &offline, &holder, ret_text);
+    if (r == 0 && offline_warning(offline))
         print_note(offline_warning(offline), report);
-    int r = store_check_remote(offline_store(offline), &options, counts);
-    if (report->json)
-        add_counts(report->json, counts);
+    if (r == 0)
+        r = remote_check_newest(check, offline_store(offline));
+    offline_close(offline);
+    return r;
+}
+
+static int check_earlier(const char *source, const struct fsck_request *request,
+                         struct remote_check *check, char **ret_text)
+{
+    struct offline *offline = NULL;
+    int r = offline_open_past(source, &request->options, &offline, ret_text);
+    if (r == 0)
+        r = remote_check_earlier(check, offline_past(offline));
+    offline_close(offline);
     return r;
 }
 
@@ -157,10 +168,7 @@ int fsck_remote(const struct command *command, const struct fsck_request *reques
                 const char *source)
 {
     struct remote_report report = {.source = source};
-    struct remote_check_counts counts = {0};
-    struct offline *offline = NULL;
     char *text = NULL;
-    pid_t holder;
     if (request->repair)
         return complain_usage(
             command, "--repair is for a store; a mount repairs its remote: see 'cairn help scrub'");
@@ -171,12 +179,23 @@ int fsck_remote(const struct command *command, const struct fsck_request *reques
     interrupt_catch(true);
     if (request->is_json)
         begin_json(&report);
-    int r = offline_open(source, &request->options, &offline, &holder, &text);
+    const struct remote_check_options options = {
+        .sample = request->sample ? (unsigned)request->sample : 100,
+        .threads = (unsigned)min_u64(16, request->options.remote.connections),
+        .found = print_finding,
+        .note = print_note,
+        .arg = &report,
+        .is_interrupted = interrupted};
+    struct remote_check *check = remote_check_new(&options);
+    int r = check_newest(source, request, check, &report, &text);
     if (r == 0)
-        r = check_opened(offline, request, &report, &counts);
-    int code = r == -EINVAL && text ? complain_usage(command, "%s", text)
-                                    : end_check(command, &report, r, text, &counts);
-    offline_close(offline);
+        r = check_earlier(source, request, check, &text);
+    if (report.json && !text)
+        add_counts(report.json, remote_check_counts(check));
+    int code = r == -EINVAL && text
+                   ? complain_usage(command, "%s", text)
+                   : end_check(command, &report, r, text, remote_check_counts(check));
+    remote_check_free(check);
     cJSON_Delete(report.json);
     free(text);
     return code;

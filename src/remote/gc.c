@@ -141,10 +141,21 @@ static int note_pack(uint64_t id, const struct tier_object *object, void *arg)
     return r == -ENOENT ? 0 : r;
 }
 
+static int64_t slack_of(const struct remote *remote)
+{
+    return remote->options.gc_grace_ns / 4 + SLACK_NS;
+}
+
+void remote_states_that_need(struct remote *remote, const struct view_remote_pack *pack,
+                             struct numbers *ret)
+{
+    snapshots_needing(remote->snapshots, pack, slack_of(remote), ret);
+}
+
 static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
 {
     struct pass *pass = arg;
-    const int64_t slack = pass->remote->options.gc_grace_ns / 4 + SLACK_NS;
+    const int64_t slack = slack_of(pass->remote);
     bool is_kept =
         pack->unreferenced && !pack->gone && kept_needs_pack(&pass->history, pack, slack);
     pass->kept_bytes += is_kept ? pack->length : 0;

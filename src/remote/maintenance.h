@@ -15,8 +15,10 @@
 
 #include "base/base.h"
 
+struct numbers;
 struct remote;
 struct snapshots;
+struct view_remote_pack;
 
 /* Of any remote. */
 struct snapshots *remote_snapshots(struct remote *remote);
@@ -35,6 +37,11 @@ struct remote_gc_request {
 /* Any other thread: has the uploader do a pass and waits for it. -ESHUTDOWN: it will not (stopping,
  * fenced, read-only); -ENOTCONN: the remote cannot be reached now; -ECANCELED. */
 CAIRN_MUST_CHECK int remote_gc_ask(struct remote *remote, struct remote_gc_request *request);
+
+/* Adds the heads that stay for longer than the grace and need the pack, which is unreferenced: as
+ * the last pass knew them. Any thread. */
+void remote_states_that_need(struct remote *remote, const struct view_remote_pack *pack,
+                             struct numbers *ret);
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
 

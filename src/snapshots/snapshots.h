@@ -13,6 +13,7 @@
 
 struct kept;
 struct snapshots;
+struct view_remote_pack;
 
 /* The remote, which is a later component, as this one asks for it. */
 struct snapshots_remote {
@@ -42,6 +43,10 @@ void snapshots_totals(struct snapshots *snapshots, uint64_t *ret_heads, uint64_t
 /* Calls `fn` with each of them, and the bytes of packs that no other head needs. Any thread. */
 void snapshots_each(struct snapshots *snapshots,
                     void (*fn)(uint64_t head, uint64_t bytes, void *arg), void *arg);
+
+/* Adds the heads that need the pack, which is unreferenced; `slack`: see kept.h. Any thread. */
+void snapshots_needing(struct snapshots *snapshots, const struct view_remote_pack *pack,
+                       int64_t slack, struct numbers *ret);
 
 /* The head stays, whatever the policy says, until it was let go as often as it was held: someone
  * reads its state. A pass of gc that is under way may have chosen without it. Any thread. */

@@ -4,73 +4,40 @@
  *
  * A chunk hurts the chunks that are stored by it, too. Where it lies in a pack whose content is not
  * read, that is found by its dependents (struct chunk_entry). */
-#include "store/check_remote.h"
-
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
-#include "base/tables.h"
 #include "prefix/check.h"
 #include "remote/chunks.h"
 #include "remote/state.h"
-#include "store/internal.h"
-#include "view/remote.h"
+#include "store/check_remote_internal.h"
 
 #define QUEUE 64u
 #define DEPTH_MAX 1024u
 #define NAMED_MAX 3u /* packs that a file's line names */
 
-struct bad_chunk {
-    struct chunk_name name;
-    uint64_t pack; /* the one that hurts; 0: none, it has no place */
-    int error;
-    bool is_through_base;
-    UT_hash_handle hh;
-};
-
-struct pack_check {
-    struct remote_checking *all;
-    struct view_remote_pack pack;
-    bool is_read; /* its content, too */
-    int index_error;
-    uint64_t bad_chunks;
-};
-
-struct remote_checking {
-    struct store *store;
-    const struct remote_check_options *options;
-    struct remote_check_counts *counts;
-    VECTOR(struct pack_check) packs;
-    struct {
-        struct cairn_mutex lock; /* LOCK_LEAF */
-        struct bad_chunk *bad;   /* by name */
-        uint64_t chunks, bytes;
-        int error; /* the first that may pass */
-    } found;
-};
-
-static void report_finding(struct remote_checking *c, const struct remote_finding *finding)
+static void report_finding(struct remote_check *c, const struct remote_finding *finding)
 {
-    c->counts->problems++;
+    c->counts.problems++;
     c->options->found(finding, c->options->arg);
 }
 
-static void report_object(const char *object, const char *what, void *arg)
+void remote_check_report(const char *object, const char *what, void *arg)
 {
     const struct remote_finding finding = {.object = object, .what = what};
     report_finding(arg, &finding);
 }
 
-static void pass_note(const char *line, void *arg)
+void remote_check_note(const char *line, void *arg)
 {
-    struct remote_checking *c = arg;
+    struct remote_check *c = arg;
     c->options->note(line, c->options->arg);
 }
 
 /* --- chunks that cannot be read --------------------------------------------------------------- */
 
-static struct bad_chunk *find_bad_chunk(struct remote_checking *c, const struct chunk_name *name)
+static struct bad_chunk *find_bad_chunk(struct remote_check *c, const struct chunk_name *name)
 {
     struct bad_chunk *bad;
     HASH_FIND(hh, c->found.bad, name, sizeof *name, bad);
@@ -78,7 +45,7 @@ static struct bad_chunk *find_bad_chunk(struct remote_checking *c, const struct 
 }
 
 /* False: it is known already. What is wrong with the chunk itself counts more than its bases. */
-static bool add_bad_chunk(struct remote_checking *c, const struct bad_chunk *found)
+static bool add_bad_chunk(struct remote_check *c, const struct bad_chunk *found)
 {
     struct bad_chunk *bad = find_bad_chunk(c, &found->name);
     if (bad)
@@ -108,7 +75,7 @@ static int compare_pack_checks(const void *a, const void *b)
 static int note_lost_chunk(const struct reader_loss *loss, void *arg)
 {
     struct pack_check *check = arg;
-    struct remote_checking *c = check->all;
+    struct remote_check *c = check->all;
     const struct bad_chunk bad = {.name = loss->is_through_base ? loss->base : loss->chunk,
                                   .pack = loss->pack,
                                   .error = loss->error};
@@ -149,7 +116,7 @@ static int check_pack_index(struct pack_check *check)
 
 static int check_pack_content(struct pack_check *check, const struct reader_entries *entries)
 {
-    struct remote_checking *c = check->all;
+    struct remote_check *c = check->all;
     const struct reader_calls calls = {ignore_part, note_lost_chunk, check};
     uint64_t bytes = 0;
     int r = 0;
@@ -176,7 +143,7 @@ static int check_pack_content(struct pack_check *check, const struct reader_entr
 static void check_one_pack(void *arg)
 {
     struct pack_check *check = arg;
-    struct remote_checking *c = check->all;
+    struct remote_check *c = check->all;
     _cleanup_vector_ struct reader_entries entries = {0};
     int r = c->options->is_interrupted() ? -EINTR : check_pack_index(check);
     if (r == 0)
@@ -197,60 +164,73 @@ static bool is_sampled(unsigned percent)
 
 static int add_pack(const struct view_remote_pack *pack, void *arg)
 {
-    struct remote_checking *c = arg;
-    if (pack->unreferenced || pack->gone || pack->live_count == 0)
+    struct remote_check *c = arg;
+    if (pack->unreferenced || pack->gone || pack->live_count == 0 ||
+        vector_search(&c->known, &pack->pack, compare_u64))
         return 0;
     vector_add(&c->packs, (struct pack_check){
                               .all = c, .pack = *pack, .is_read = is_sampled(c->options->sample)});
-    c->counts->pack_bytes += pack->length;
+    c->counts.pack_bytes += pack->length;
     return 0;
 }
 
-static void report_bad_pack(struct remote_checking *c, const struct pack_check *check)
+char *remote_check_describe(const struct pack_check *check)
 {
-    char object[32], what[160];
-    pack_object_name(check->pack.pack, object);
     if (check->index_error == -ENOENT)
-        (void)snprintf(what, sizeof what, "is missing; %u chunks that files need lie there",
-                       check->pack.live_count);
-    else if (check->index_error < 0)
-        (void)snprintf(what, sizeof what,
-                       "is truncated, or its index is damaged; %llu of %u chunks that files need "
-                       "cannot be read",
-                       (unsigned long long)check->bad_chunks, check->pack.live_count);
-    else
-        (void)snprintf(what, sizeof what, "%llu of %u chunks that files need are damaged",
-                       (unsigned long long)check->bad_chunks, check->pack.live_count);
-    report_object(object, what, c);
+        return xasprintf("is missing; %u chunks that files need lie there", check->pack.live_count);
+    if (check->index_error < 0)
+        return xasprintf("is truncated, or its index is damaged; %llu of %u chunks that files need "
+                         "cannot be read",
+                         (unsigned long long)check->bad_chunks, check->pack.live_count);
+    return check->bad_chunks
+               ? xasprintf("%llu of %u chunks that files need are damaged",
+                           (unsigned long long)check->bad_chunks, check->pack.live_count)
+               : NULL;
 }
 
-static int check_packs(struct remote_checking *c)
+static void count_pack(struct remote_check *c, const struct pack_check *check)
+{
+    c->counts.read_packs += check->is_read && check->index_error != -ENOENT;
+    c->counts.bad_packs += check->index_error < 0 || check->bad_chunks > 0;
+    vector_add(&c->known, check->pack.pack);
+}
+
+int remote_check_packs(struct remote_check *c)
 {
     struct pool *pool;
+    c->packs.count = 0;
     TRY(view_remote_packs(c->store->local.view, add_pack, c));
+    if (c->packs.count == 0)
+        return 0;
     TRY(pool_new("cairn-check", c->options->threads, QUEUE, NULL, NULL, &pool));
     vector_sort(&c->packs, compare_pack_checks);
     for (size_t i = 0; i < c->packs.count; i++)
         pool_submit(pool, check_one_pack, &c->packs.at[i]);
     pool_free(pool);
-    for (size_t i = 0; i < c->packs.count; i++) {
-        const struct pack_check *check = &c->packs.at[i];
-        c->counts->read_packs += check->is_read && check->index_error != -ENOENT;
-        if (check->index_error == 0 && check->bad_chunks == 0)
-            continue;
-        c->counts->bad_packs++;
-        report_bad_pack(c, check);
-    }
-    c->counts->packs = c->packs.count;
-    c->counts->chunks = c->found.chunks;
-    c->counts->bytes = c->found.bytes;
+    for (size_t i = 0; i < c->packs.count; i++)
+        count_pack(c, &c->packs.at[i]);
+    vector_sort(&c->known, compare_u64);
+    c->counts.packs += c->packs.count;
+    c->counts.chunks = c->found.chunks;
+    c->counts.bytes = c->found.bytes;
     return c->found.error;
+}
+
+static void report_bad_packs(struct remote_check *c)
+{
+    for (size_t i = 0; i < c->packs.count; i++) {
+        char object[32];
+        _cleanup_free_ char *what = remote_check_describe(&c->packs.at[i]);
+        pack_object_name(c->packs.at[i].pack.pack, object);
+        if (what)
+            remote_check_report(object, what, c);
+    }
 }
 
 /* --- their dependents ------------------------------------------------------------------------- */
 
 /* Adds chunks of which a base is bad; the number. */
-static int spread_in_pack(struct remote_checking *c, uint64_t pack, size_t *ret_added)
+static int spread_in_pack(struct remote_check *c, uint64_t pack, size_t *ret_added)
 {
     _cleanup_vector_ struct reader_entries entries = {0};
     TRY(reader_pack_chunks(c->store, pack, &entries));
@@ -269,7 +249,7 @@ static int spread_in_pack(struct remote_checking *c, uint64_t pack, size_t *ret_
 }
 
 /* Chains are at most CHUNK_DEPTH_MAX long. */
-static int spread_to_dependents(struct remote_checking *c)
+static int spread_to_dependents(struct remote_check *c)
 {
     size_t added = HASH_COUNT(c->found.bad);
     for (unsigned depth = 0; depth < CHUNK_DEPTH_MAX && added > 0; depth++) {
@@ -283,7 +263,7 @@ static int spread_to_dependents(struct remote_checking *c)
 /* --- files ------------------------------------------------------------------------------------ */
 
 struct file_check {
-    struct remote_checking *all;
+    struct remote_check *all;
     struct remote_finding finding;
     struct reader_loss named[NAMED_MAX]; /* of different packs */
     size_t named_count;
@@ -338,17 +318,17 @@ static char *describe_named(const struct file_check *file)
     return text;
 }
 
-static int check_file(struct remote_checking *c, const struct ns_inode *inode, const char *path)
+static int check_file(struct remote_check *c, const struct ns_inode *inode, const char *path)
 {
     struct file_check file = {.all = c, .finding = {.path = path}};
     TRY(view_extents(c->store->local.view, inode->ino, 0, INT64_MAX, check_extent, &file));
-    c->counts->files++;
+    c->counts.files++;
     if (file.finding.bad_chunks == 0)
         return 0;
     _cleanup_free_ char *what = describe_named(&file);
     file.finding.what = what;
-    c->counts->bad_files++;
-    c->counts->through_base_files += file.finding.is_through_base;
+    c->counts.bad_files++;
+    c->counts.through_base_files += file.finding.is_through_base;
     report_finding(c, &file.finding);
     return 0;
 }
@@ -371,8 +351,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(((const struct named_inode *)a)->name, ((const struct named_inode *)b)->name);
 }
 
-static int check_tree(struct remote_checking *c, uint64_t directory, const char *path,
-                      unsigned depth)
+static int check_tree(struct remote_check *c, uint64_t directory, const char *path, unsigned depth)
 {
     struct named_inodes all = {0};
     int r = depth > DEPTH_MAX
@@ -397,33 +376,48 @@ static int check_tree(struct remote_checking *c, uint64_t directory, const char 
 
 /* --- all of it -------------------------------------------------------------------------------- */
 
-static void checking_done(struct remote_checking *c)
+struct remote_check *remote_check_new(const struct remote_check_options *options)
 {
-    HASH_FREE_ALL(c->found.bad);
-    vector_free(&c->packs);
-    mutex_done(&c->found.lock);
+    struct remote_check *c = xcalloc(1, sizeof *c);
+    c->options = options;
+    mutex_init(&c->found.lock, LOCK_LEAF);
+    return c;
 }
 
-int store_check_remote(struct store *store, const struct remote_check_options *options,
-                       struct remote_check_counts *ret)
+void remote_check_free(struct remote_check *c)
 {
-    _cleanup_(checking_done) struct remote_checking c = {
-        .store = store, .options = options, .counts = ret};
-    struct prefix_check heads = {.problem = report_object,
-                                 .note = pass_note,
-                                 .arg = &c,
-                                 .threads = options->threads,
-                                 .is_interrupted = options->is_interrupted};
-    *ret = (struct remote_check_counts){0};
+    if (!c)
+        return;
+    HASH_FREE_ALL(c->found.bad);
+    vector_free(&c->packs);
+    vector_free(&c->known);
+    mutex_done(&c->found.lock);
+    free(c);
+}
+
+const struct remote_check_counts *remote_check_counts(const struct remote_check *c)
+{
+    return &c->counts;
+}
+
+int remote_check_newest(struct remote_check *c, struct store *store)
+{
+    struct prefix_check heads = {.problem = remote_check_report,
+                                 .note = remote_check_note,
+                                 .arg = c,
+                                 .threads = c->options->threads,
+                                 .is_interrupted = c->options->is_interrupted};
     check(store->remote != NULL);
-    mutex_init(&c.found.lock, LOCK_LEAF);
+    c->store = store;
     int r = prefix_check_heads(remote_prefix(store->remote), &heads);
-    ret->heads = heads.heads;
-    ret->runs = heads.runs;
+    c->counts.heads = heads.heads;
+    c->counts.runs = heads.runs;
     TRY(r);
     TRY(prefix_check_of_nodes(remote_prefix(store->remote), &heads));
-    TRY(check_packs(&c));
-    r = spread_to_dependents(&c);
-    ret->bad_chunks = HASH_COUNT(c.found.bad);
-    return r < 0 ? r : check_tree(&c, ROOT_INO, "", 0);
+    r = remote_check_packs(c);
+    report_bad_packs(c);
+    TRY(r);
+    r = spread_to_dependents(c);
+    c->counts.bad_chunks = HASH_COUNT(c->found.bad);
+    return r < 0 ? r : check_tree(c, ROOT_INO, "", 0);
 }

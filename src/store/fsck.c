@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/hex.h"
-#include "store/internal.h"
+#include "store/fsck_snapshots.h"
 #include "view/remote.h"
 
 struct fsck {
@@ -13,6 +13,7 @@ struct fsck {
     void *arg;
     int problems;
     uint64_t chunks, bytes, remote_only_chunks; /* on NVMe; in the remote only */
+    struct chunk_names bad;
     uint8_t *buf;
 };
 
@@ -73,6 +74,8 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
     int r = packs_read_chunk(fsck->store->commit.packs, &entry->name, fsck->buf, &len);
     if (r == 0)
         return 0;
+    if (fsck->bad.count < FSCK_BAD_MAX)
+        vector_add(&fsck->bad, entry->name);
     char what[96];
     (void)snprintf(what, sizeof what, "pack %016llx: %s", (unsigned long long)entry->pack,
                    r == -EBADMSG                   ? "a chunk does not match its hash"
@@ -149,11 +152,13 @@ static void report_held(struct fsck *fsck)
 static int check_store(struct fsck *fsck)
 {
     struct view *view = fsck->store->local.view;
-    int r = view_check(view, report_difference, fsck);
+    int snapshots = 0, r = view_check(view, report_difference, fsck);
     if (r >= 0)
         r = view_packs(view, check_pack, fsck);
     if (r >= 0)
         r = view_chunks(view, check_chunk, fsck);
+    if (r >= 0)
+        r = snapshots = fsck_snapshots(fsck->store, &fsck->bad, report_difference, fsck);
     report_aside(fsck);
     report_staged(fsck);
     report_held(fsck);
@@ -163,7 +168,11 @@ static int check_store(struct fsck *fsck)
                   (unsigned long long)state.files, (unsigned long long)state.packs,
                   (unsigned long long)fsck->chunks, (double)fsck->bytes / MIB,
                   (unsigned long long)state.applied_seq);
+    _cleanup_free_ char *more =
+        xasprintf("%d snapshots, and the chunks that only they need, verified", snapshots);
     fsck->report(line, false, fsck->arg);
+    if (snapshots > 0)
+        fsck->report(more, false, fsck->arg);
     return r < 0 ? r : 0;
 }
 
@@ -185,6 +194,7 @@ static int check_opened(struct fsck *fsck, char **ret_text)
     fsck->store->local.ns = ns_new(fsck->store->local.view);
     fsck->buf = xmalloc(CHUNK_SIZE_MAX);
     r = check_store(fsck);
+    vector_free(&fsck->bad);
     free(fsck->buf);
     return r;
 }

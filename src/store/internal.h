@@ -2,8 +2,11 @@
 /* Inside store/: how a store is opened, recovered and repaired. */
 #pragma once
 
+#include "base/vector.h"
 #include "commit/shared.h"
 #include "store/store.h"
+
+DEFINE_VECTOR(chunk_names, struct chunk_name);
 
 /* State of store/ alone. */
 struct store_own {

@@ -2,15 +2,21 @@
 /* Inside the store: work in the background that was asked for, and is looked at now and then. One
  * at a time.
  *
- *   job.c     the thread, its lines and counts; gc on request
- *   scrub.c   reading and verifying everything
- *   scrub_files.c   the files that lack chunks which no tier gives */
+ *   job.c           the thread, its lines and counts
+ *   job_kinds.c     which work there is; gc on request
+ *   scrub.c         reading and verifying everything
+ *   scrub_files.c   the files that lack chunks which no tier gives
+ *   scrub_snapshots.c   what earlier states alone need */
 #pragma once
 
 #include "store/internal.h"
 
 struct job *job_new(void);
 void job_free(struct job *job);
+/* Begins it, in place of the last one. -EBUSY: another one is running. */
+typedef int job_work_fn(struct store *store, const struct job_options *options);
+CAIRN_MUST_CHECK int job_start(struct store *store, const struct job_options *options,
+                               job_work_fn *work, uint64_t *ret_number);
 /* When the store stops, after store_job_cancel(): the work that it waits for may end in between. */
 void job_join(struct store *store);
 

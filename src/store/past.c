@@ -99,6 +99,7 @@ static void describe(const struct head *head, struct past_head *into)
 {
     into->number = head->number;
     into->published = head->published;
+    into->cut = head->cut;
     into->files = head->files;
     into->logical_bytes = head->logical_bytes;
     note_state(head, into->state);
@@ -156,6 +157,7 @@ static struct past_head head_of(const struct local_snapshot_info *info)
     struct past_head head = {.number = info->number,
                              .error = info->error,
                              .published = info->taken,
+                             .cut = info->cut,
                              .files = info->files,
                              .logical_bytes = info->logical_bytes};
     memcpy(head.state, &info->cut, sizeof info->cut);
@@ -309,6 +311,24 @@ int past_show(struct past *past, uint64_t number, char **ret_text)
 struct view *past_view(struct past *past)
 {
     return past->store ? past->store->local.view : past->view;
+}
+
+struct store *past_store(struct past *past)
+{
+    check(past->store != NULL);
+    return past->store;
+}
+
+const struct head_keep *past_keep(const struct past *past)
+{
+    check(past->store != NULL);
+    return &remote_prefix(past->store->remote)->head.keep;
+}
+
+bool past_has(struct past *past, uint64_t number)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    return head_read(prefix_of(past), number, head) != -ENOENT;
 }
 
 const struct past_inos *past_changes(const struct past *past)

@@ -24,7 +24,7 @@ struct past_head {
     uint64_t number;
     int error;         /* it cannot be read; 0: it can */
     int64_t published; /* by its writer's clock, ns */
-    uint64_t files, logical_bytes;
+    uint64_t cut, files, logical_bytes;
     uint8_t state[32]; /* heads of the same state have the same */
 };
 DEFINE_VECTOR(past_heads, struct past_head);

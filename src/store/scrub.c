@@ -5,13 +5,10 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/vector.h"
 #include "dense/bases.h"
 #include "remote/chunks.h"
 #include "remote/maintenance.h"
-#include "store/job.h"
-#include "store/local_snapshots.h"
-#include "store/reader.h"
+#include "store/scrub.h"
 #include "view/remote.h"
 
 #define SPAN_LEN (8 * MIB) /* read at once */
@@ -19,33 +16,9 @@
 #define DROP_WAIT_NS (3ll * 1000000000)
 #define LOST_MAX 65536u /* chunks of which more is told than their number */
 
-struct bad_chunk {
-    struct chunk_name name;
-    uint64_t pack;
-};
-
-DEFINE_VECTOR(chunk_names, struct chunk_name);
-
-struct scrub {
-    struct store *store;
-    struct job *job;
-    const struct job_options *options;
-    struct tier *tier; /* that is being read */
-    bool is_remote;
-    uint8_t *span, *stored, *raw;
-    struct reader_entries entries; /* live chunks of the pack that is looked at */
-    int64_t allowance_at;
-    VECTOR(struct bad_chunk) bad_there; /* in the remote, by pack */
-    bool is_pack_bad;                   /* the pack of the remote that is looked at */
-    VECTOR(struct bad_chunk) given;     /* handed over to be stored on NVMe anew */
-    struct chunk_names lost;            /* no tier gives them */
-    unsigned rescues;
-    char *needed_by; /* snapshots that need the chunks which are looked at; NULL: files do */
-};
-
 /* --- accounts --------------------------------------------------------------------------------- */
 
-static const char *explain_damage(int error)
+const char *scrub_explain(int error)
 {
     return error == -EBADMSG   ? "does not match its checksum"
            : error == -ENOENT  ? "is missing"
@@ -98,10 +71,8 @@ static int scrub_chunk(struct scrub *s, const char *object, const struct bases *
     return bases_decode(bases, entry, in_span ? in_span : s->stored, s->raw, NULL);
 }
 
-typedef int bad_fn(struct scrub *s, const struct chunk_entry *entry, int error);
-
 static int check_span(struct scrub *s, const char *object, const struct chunk_entry *entries,
-                      size_t count, const uint8_t *span, bad_fn *bad)
+                      size_t count, const uint8_t *span, scrub_bad_fn *bad)
 {
     int r = 0;
     for (size_t i = 0, n; i < count && r == 0; i += n) {
@@ -120,8 +91,7 @@ static int check_span(struct scrub *s, const char *object, const struct chunk_en
     return r;
 }
 
-/* Calls `bad` for each chunk that does not verify. Negative: it cannot be read now. */
-static int scrub_entries(struct scrub *s, const char *object, bad_fn *bad)
+int scrub_entries(struct scrub *s, const char *object, scrub_bad_fn *bad)
 {
     int r = 0;
     reader_sort_entries(&s->entries);
@@ -175,7 +145,7 @@ static int bad_local(struct scrub *s, const struct chunk_entry *entry, int error
 {
     job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            explain_damage(error));
+            scrub_explain(error));
     return heal_chunk(s, entry);
 }
 
@@ -207,7 +177,7 @@ static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
     uint64_t pack = known->pack;
     struct collecting c = {s, pack};
     job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack,
-            explain_damage(error),
+            scrub_explain(error),
             known->count ? ""
                          : "; what lies in it is not known, so it is kept: if no file lacks "
                            "anything, remove it by hand");
@@ -239,61 +209,7 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
     return r == -ENOENT ? 0 : r;
 }
 
-/* --- chunks on NVMe that snapshots alone need ------------------------------------------------- */
-
-static int collect_dead(const struct chunk_entry *entry, void *arg)
-{
-    struct collecting *c = arg;
-    struct view_local_chunk now;
-    int r = view_local_chunk(c->s->store->local.view, &entry->name, &now);
-    if (r == -ENOENT) /* it had another place, which is gone */
-        return reader_add_entry(entry, true, &c->s->entries);
-    if (r == 0 && !view_is_live(&now) && now.entry.pack == c->pack)
-        return reader_add_entry(&now.entry, true, &c->s->entries);
-    return r;
-}
-
-/* Nothing has another copy of it. */
-static int bad_in_snapshot(struct scrub *s, const struct chunk_entry *entry, int error)
-{
-    job_count(s->job, &(struct job_counts){.found = 1, .unhealed = 1});
-    job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s: it hurts the snapshot %s",
-            (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            explain_damage(error), s->needed_by);
-    return 0;
-}
-
-static int scrub_dead_chunks(struct scrub *s, uint64_t pack)
-{
-    struct collecting c = {s, pack};
-    char object[32];
-    pack_object_name(pack, object);
-    s->entries.count = 0;
-    int r = packs_read_index(s->store->commit.packs, pack, collect_dead, &c);
-    if (reader_is_damage(r) || r == -EIO) {
-        job_count(s->job, &(struct job_counts){.found = 1, .unhealed = 1});
-        job_say(s->job, "NVMe: packs/%016llx: its index %s: it hurts the snapshot %s",
-                (unsigned long long)pack, explain_damage(r), s->needed_by);
-        return 0;
-    }
-    return r < 0 ? r : scrub_entries(s, object, bad_in_snapshot);
-}
-
-static int scrub_snapshots(struct scrub *s)
-{
-    _cleanup_vector_ struct pack_ids packs = {0};
-    int r = 0;
-    local_snapshots_packs(s->store->own->snapshots, &packs);
-    for (size_t i = 0; i < packs.count && r == 0; i++) {
-        s->needed_by = local_snapshots_that_need(s->store->own->snapshots, packs.at[i]);
-        r = job_is_cancelled(s->job) ? -ECANCELED
-            : s->needed_by           ? scrub_dead_chunks(s, packs.at[i])
-                                     : 0; /* it was given up meanwhile */
-        free(s->needed_by);
-        s->needed_by = NULL;
-    }
-    return r == -ENOENT ? 0 : r;
-}
+/* --- the end of it ---------------------------------------------------------------------------- */
 
 /* A pack that was left must not stay as a problem that the next check finds. A file that is open
  * may keep it for longer. */
@@ -391,7 +307,7 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
 {
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
-            explain_damage(error));
+            scrub_explain(error));
     note_bad_remote(s, entry);
     s->is_pack_bad |= error != -ENOLINK;
     return 0;
@@ -401,7 +317,7 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
 static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
 {
     job_say(s->job, "remote: packs/%016llx: %s%s", (unsigned long long)pack,
-            error == -ENOENT ? "it " : "its index ", explain_damage(error));
+            error == -ENOENT ? "it " : "its index ", scrub_explain(error));
     for (size_t i = 0; i < s->entries.count; i++)
         note_bad_remote(s, &s->entries.at[i]);
     s->is_pack_bad = true;
@@ -527,7 +443,7 @@ static int scrub_local(struct scrub *s, const struct pack_list *packs)
     if (r == 0)
         r = scrub_lost_chunks(s);
     if (r == 0)
-        r = scrub_snapshots(s);
+        r = scrub_local_snapshots(s);
     int waited = await_local(s);
     return r < 0 ? r : waited;
 }
@@ -539,6 +455,8 @@ static int scrub_remote(struct scrub *s, const struct pack_list *packs)
     int r = scrub_remote_rows(s->store, s->job);
     if (r == 0)
         r = scrub_tier(s, packs, scrub_remote_pack);
+    if (r == 0)
+        r = scrub_earlier_states(s);
     if (r < 0 && r != -ECANCELED)
         job_say(s->job, "remote: it cannot be read now: %s", strerror(-r));
     int waited = await_remote(s);

@@ -256,6 +256,26 @@ def test_scrub_names_the_snapshots_that_damage_hurts(writer):
     assert rig.read_file(os.path.join(writer.mnt, "other")) == rig.seeded_bytes(9, 3_000_000)
 
 
+def test_fsck_names_the_files_of_snapshots_that_damage_hurts(writer):
+    """In each snapshot that has the file, also where the next state has it no more."""
+    put(writer, "more", 5)
+    create(writer, "second")
+    writer.umount()
+    assert "2 snapshots" in writer.verb("fsck", writer.store).stdout
+    for name in os.listdir(os.path.join(writer.store, "packs")):
+        rig.flip(os.path.join(writer.store, "packs", name), 100_000)
+    said = writer.verb("fsck", writer.store, code=4).stdout
+    assert "snapshot before: /step1/model.pt: some of it is damaged" in said, said
+    assert "snapshot second: /more: some of it is damaged" in said and "snapshot second: /step1" not in said, said
+    assert "problem: /more: bytes from 0 on are damaged" in said, said
+    for directory, _, names in os.walk(os.path.join(writer.store, "snapshots", str(numbers(writer)[0]), "view")):
+        for name in names:
+            if name.endswith(".sst"):
+                os.truncate(os.path.join(directory, name), 10)
+    said = writer.verb("fsck", writer.store, code=4).stdout
+    assert "problem: snapshot before cannot be read" in said and "snapshot second: /more" in said, said
+
+
 def test_what_was_healed_stays_for_it(cairn):
     """A damaged chunk gets another place, by scrub; the snapshot needs that from then on, also when no file does."""
     cairn.mount(**QUICK)

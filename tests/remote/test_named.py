@@ -113,6 +113,46 @@ def test_its_head_may_be_damaged_or_lost(kept, rng):
     assert kept.shown("--at", "a") == tree
 
 
+def fsck(kept, code):
+    return kept.node.verb("fsck", *kept.remote.flags(), kept.remote.url, code=code).stdout
+
+
+def scrub(kept, code=0):
+    return kept.node.verb("scrub", "--remote", kept.node.mnt, code=code).stdout
+
+
+@pytest.mark.parametrize("how", ["missing", "flipped", "truncated"])
+def test_damage_that_hurts_only_a_snapshot_is_told(kept, how):
+    """By `cairn fsck` and `cairn scrub`; and all is as before once the pack is back."""
+    kept.node.mount(reduce="off")
+    kept.put("run/model.pt", 1)
+    number, tree = create(kept, "a")
+    packs = {name: kept.remote.get(name) for name in kept.remote.names("packs/")}
+    kept.remove("run/model.pt")
+    checkpoints(kept, 4)
+    collect(kept)
+    assert "1 earlier states" in fsck(kept, 0)
+    assert scrub(kept).strip().endswith("clean")
+    for name, data in packs.items():
+        if how == "missing":
+            kept.remote.delete(name)
+        elif how == "flipped":
+            kept.remote.put(name, data[:5000] + bytes([data[5000] ^ 1]) + data[5001:])
+        else:
+            kept.remote.put(name, data[:5000])
+    found = fsck(kept, 4)
+    says = {"missing": "is missing; 1 chunks that files need lie there", "flipped": "1 of 1 chunks that files need are damaged",
+            "truncated": "is truncated, or its index is damaged; 1 of 1 chunks that files need cannot be read"}[how]
+    for name in packs:
+        assert f"problem: {name}: {says}: of the snapshot a\n" in found, found
+    assert f"it hurts head {number}" in scrub(kept, code=1)
+    for name, data in packs.items():
+        kept.remote.put(name, data)
+    fsck(kept, 0)
+    assert scrub(kept).strip().endswith("clean")
+    assert kept.shown("--at", "a") == tree
+
+
 def test_a_name_that_is_damaged(kept, rng):
     """Nothing goes that it might name, until it is deleted."""
     kept.node.mount(keep="last:1")
@@ -121,6 +161,7 @@ def test_a_name_that_is_damaged(kept, rng):
     create(kept, "b")
     kept.node.umount(drain="remote")
     kept.remote.corrupt("snapshots/a", rng)
+    assert "problem: snapshots/a: is damaged" in fsck(kept, 4)
     kept.node.mount()
     checkpoints(kept, 3)
     collect(kept)

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Inside store/check_remote*.c. */
+#pragma once
+
+#include "base/tables.h"
+#include "format/local_snapshot.h"
+#include "store/check_remote.h"
+#include "store/internal.h"
+#include "view/remote.h"
+
+struct bad_chunk {
+    struct chunk_name name;
+    uint64_t pack; /* the one that hurts; 0: none, it has no place */
+    int error;
+    bool is_through_base;
+    UT_hash_handle hh;
+};
+
+struct pack_check {
+    struct remote_check *all;
+    struct view_remote_pack pack;
+    bool is_read; /* its content, too */
+    int index_error;
+    uint64_t bad_chunks;
+};
+
+struct remote_check {
+    const struct remote_check_options *options;
+    struct remote_check_counts counts;
+    struct store *store;             /* of the state that is looked at */
+    struct pack_ids known;           /* packs that were looked at; ascending */
+    VECTOR(struct pack_check) packs; /* of these: which that state was the first to need; by id */
+    struct {
+        struct cairn_mutex lock; /* LOCK_LEAF */
+        struct bad_chunk *bad;   /* by name */
+        uint64_t chunks, bytes;
+        int error; /* the first that may pass */
+    } found;
+};
+
+/* `arg`: struct remote_check. */
+void remote_check_report(const char *object, const char *what, void *arg);
+void remote_check_note(const char *line, void *arg);
+/* Looks at the packs that the state needs, but for known ones. */
+CAIRN_MUST_CHECK int remote_check_packs(struct remote_check *c);
+/* "is missing; ...". NULL: the pack is whole. Caller frees. */
+CAIRN_MUST_CHECK char *remote_check_describe(const struct pack_check *check);

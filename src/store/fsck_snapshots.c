@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The part of a check that looks at the snapshots of the store: what files of a snapshot need, and
+ * no later state has, is read and verified, and the files are named that damage hurts. */
+#include "store/fsck_snapshots.h"
+
+#include "base/cause.h"
+#include "store/local_snapshots_internal.h"
+
+#define SLOT 1u
+#define PAGES 1024u /* extent pages that are looked at under one snapshot of RocksDB */
+
+struct snapshot_check {
+    struct store *store;
+    struct chunk_names *bad; /* of this state, or a later one */
+    void (*problem)(const char *line, void *arg);
+    void *arg;
+    struct view *view;  /* of the snapshot that is looked at */
+    struct view *later; /* of the state after it, whose chunks are verified */
+    char *name;
+    uint64_t last_ino; /* that was named */
+    uint8_t *buf;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct chunk_name));
+}
+
+static int check_chunk(const struct view_local_chunk *chunk, void *arg)
+{
+    struct snapshot_check *c = arg;
+    const struct chunk_name *name = &chunk->entry.name;
+    struct view_local_chunk later;
+    uint32_t len;
+    int r = view_local_chunk(c->later, name, &later);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    if (chunk->entry.pack == 0 || (r == 0 && view_is_live(&later)))
+        return 0;
+    if (packs_read_chunk(c->store->commit.packs, name, c->buf, &len) < 0 &&
+        c->bad->count < FSCK_BAD_MAX)
+        vector_add(c->bad, *name);
+    return 0;
+}
+
+static void report_file(uint64_t ino, size_t chunk, void *arg)
+{
+    struct snapshot_check *c = arg;
+    (void)chunk;
+    if (ino == c->last_ino) /* files come one after the other */
+        return;
+    c->last_ino = ino;
+    _cleanup_free_ char *path = view_path(c->view, ino);
+    _cleanup_free_ char *line =
+        xasprintf("snapshot %s: %s: some of it is damaged or missing", c->name, path);
+    c->problem(line, c->arg);
+}
+
+/* One scan of all extents for all of them. */
+static int name_files(struct snapshot_check *c)
+{
+    VECTOR(struct chunk_prefix) prefixes = {0};
+    uint64_t at = 0;
+    bool more = c->bad->count > 0;
+    int r = 0;
+    if (more)
+        qsort(c->bad->at, c->bad->count, sizeof *c->bad->at, compare_names);
+    for (size_t i = 0; i < c->bad->count; i++)
+        memcpy(vector_next(&prefixes), c->bad->at[i].bytes, sizeof *prefixes.at);
+    const struct view_users want = {
+        .chunks = prefixes.at, .count = prefixes.count, .max = PAGES, .fn = report_file, .arg = c};
+    c->last_ino = 0;
+    while (r == 0 && more)
+        r = view_find_users(c->view, &want, &at, &more);
+    vector_free(&prefixes);
+    return r;
+}
+
+static int check_chunks(struct snapshot_check *c)
+{
+    TRY(view_chunks(c->view, check_chunk, c));
+    return name_files(c);
+}
+
+/* Chunks of which the newest state has no place are found by the snapshot's own view. */
+static int check_view(struct snapshot_check *c)
+{
+    unsigned slot;
+    past_views_add(c->store->past, SLOT, c->view);
+    int r = check_chunks(c);
+    past_views_leave(c->store->past, SLOT);
+    check(past_views_take_any(c->store->past, &slot) == c->view);
+    return r;
+}
+
+static void close_later(struct snapshot_check *c)
+{
+    if (c->later != c->store->local.view)
+        view_close(c->later);
+}
+
+/* One that was not looked at to its end says nothing of the chunks that those before it need. */
+static int check_opened(struct snapshot_check *c)
+{
+    int r = check_view(c);
+    if (r < 0) {
+        view_close(c->view);
+        return r;
+    }
+    close_later(c);
+    c->later = c->view;
+    return 0;
+}
+
+static void report_unreadable(struct snapshot_check *c, int error)
+{
+    _cleanup_free_ char *line = xasprintf("snapshot %s cannot be read: %s", c->name,
+                                          *cause_text() ? cause_text() : strerror(-error));
+    c->problem(line, c->arg);
+}
+
+static void check_snapshot(struct snapshot_check *c, const char *path,
+                           const struct local_snapshot_info *info)
+{
+    cause_clear();
+    c->name =
+        *info->name ? xstrdup(info->name) : xasprintf("%llu", (unsigned long long)info->number);
+    int r = info->error ? info->error : local_snapshots_open_view(path, info->number, &c->view);
+    r = r == 0 ? check_opened(c) : r;
+    if (r < 0)
+        report_unreadable(c, r);
+    free(c->name);
+}
+
+int fsck_snapshots(struct store *store, struct chunk_names *bad,
+                   void (*problem)(const char *line, void *arg), void *arg)
+{
+    _cleanup_free_ char *path = xasprintf("%s/" LOCAL_SNAPSHOTS, store->local.path);
+    struct local_snapshot_list list = {0};
+    struct snapshot_check c = {.store = store,
+                               .bad = bad,
+                               .problem = problem,
+                               .arg = arg,
+                               .later = store->local.view,
+                               .buf = xmalloc(CHUNK_SIZE_MAX)};
+    int r = local_snapshots_read(store->local.path, &list);
+    for (size_t i = list.count; i-- > 0 && r == 0;)
+        check_snapshot(&c, path, &list.at[i]);
+    close_later(&c);
+    int count = (int)list.count;
+    vector_free(&list);
+    free(c.buf);
+    return r < 0 ? r : count;
+}
