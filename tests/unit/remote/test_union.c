@@ -441,13 +441,15 @@ static struct remote_check_counts check_prefix(void)
                                                  .found = count_problem,
                                                  .note = no_note,
                                                  .is_interrupted = never};
-    struct remote_check_counts counts;
     struct store_fixture fresh;
     memset(&checked, 0, sizeof checked);
     fixture_make(&fresh);
     choose_reader(&fresh, union_prefix.path);
     fixture_open(&fresh);
-    assert_i64(store_check_remote(fresh.store, &options, &counts), 0);
+    struct remote_check *check = remote_check_new(&options);
+    assert_i64(remote_check_newest(check, fresh.store), 0);
+    struct remote_check_counts counts = *remote_check_counts(check);
+    remote_check_free(check);
     fixture_remove(&fresh);
     return counts;
 }
