@@ -87,6 +87,7 @@ static void *watch(void *arg)
 
 static void copy_free(struct copy *copy)
 {
+    reader_packs_free(copy->packs);
     event_done(&copy->end);
     mutex_done(&copy->locked.lock);
     free(copy);
@@ -107,6 +108,7 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
                           .is_tty =
                               isatty(STDERR_FILENO) && !(how->to_output && isatty(STDOUT_FILENO))};
     copy->locked.problems = how->problems;
+    copy->packs = how->past ? reader_packs_new(store) : NULL;
     event_init(&copy->end);
     mutex_init(&copy->locked.lock, LOCK_LEAF);
     interrupt_catch(true);
@@ -378,6 +380,7 @@ static int open_past(const struct file_copy *file, uint64_t ino)
 
 struct past_job {
     struct file_copy *file;
+    uint64_t ino;
     int from; /* in .history */
 };
 
@@ -415,12 +418,23 @@ static int copy_bytes(struct file_copy *file, int from, uint64_t done)
     return 0;
 }
 
+/* A reference to content that is lost would be a file that cannot be read. Where a pack is not
+ * there the bytes are read: from NVMe, or that fails. */
+static int may_refer(const struct past_job *job, bool *ret)
+{
+    int r = reader_packs_have(job->file->copy->packs, job->ino, ret);
+    return r == -EINTR ? r : 0;
+}
+
 static void copy_past(void *arg)
 {
     struct past_job *job = arg;
     struct file_copy *file = job->file;
     uint64_t done = 0;
-    int r = copy_range(file, job->from, &done);
+    bool refers = false;
+    int r = may_refer(job, &refers);
+    if (r == 0)
+        r = refers ? copy_range(file, job->from, &done) : -EXDEV;
     if (r < 0 && r != -EINTR)
         r = copy_bytes(file, job->from, done);
     if (r < 0)
@@ -437,7 +451,7 @@ static bool start_past(struct file_copy *file, uint64_t ino)
     if (from < 0)
         return false;
     struct past_job *job = xmalloc(sizeof *job);
-    *job = (struct past_job){file, from};
+    *job = (struct past_job){file, ino, from};
     atomic_fetch_add(&file->reads, 1);
     pool_submit(file->copy->pool, copy_past, job);
     return true;

@@ -21,6 +21,7 @@ struct copy {
     bool is_partial, to_output, may_not_replace, restores;
     struct store *store;
     const char *past, *past_of; /* as of struct copy_how */
+    struct reader_packs *packs; /* of the store, with `past` */
     struct pool *pool;
     pthread_t watcher;
     bool is_tty;

@@ -72,6 +72,16 @@ CAIRN_MUST_CHECK int reader_plan_pack(struct store *store, const struct reader_e
 CAIRN_MUST_CHECK int reader_fetch(struct store *store, const struct reader_group *group,
                                   const struct reader_calls *calls);
 
+/* --- presence.c ------------------------------------------------------------------------------- */
+
+/* What is known of packs: is each there, with its length? */
+struct reader_packs;
+struct reader_packs *reader_packs_new(struct store *store);
+void reader_packs_free(struct reader_packs *packs); /* NULL is fine */
+/* Are all packs there that the file needs? Those that are not known yet are asked for, and none is
+ * read. Negative: that cannot be told now. Any thread; blocks. */
+CAIRN_MUST_CHECK int reader_packs_have(struct reader_packs *packs, uint64_t ino, bool *ret);
+
 /* --- differ.c --------------------------------------------------------------------------------- */
 
 /* False: they name their chunks by different keys, and nothing can be told. */

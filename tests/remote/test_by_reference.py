@@ -121,6 +121,26 @@ def test_a_restore_costs_no_bytes(made, place):
         check(reader, made.content)
 
 
+@pytest.mark.parametrize("how", ["lost", "truncated"])
+def test_a_file_whose_pack_is_lost_is_not_restored(made, how):
+    """It is named, and has no name on the mount; files of which all packs are there come back. What NVMe still has comes back, too."""
+    for name in packs(made.remote):
+        data = made.remote.get(name)
+        if made.content["deep/optimizer"][-4096:] in data or len(data) < SIZE // 4:
+            continue  # `other`, or the end of the file that is to be whole
+        made.remote.delete(name)
+        if how == "truncated":
+            made.remote.put(name, data[:len(data) // 2])
+    restore = ["restore", *made.remote.flags(), at(made, "step"), "--at", "whole"]
+    assert "3 of 3 files restored" in made.verb(*restore, "--to", at(made, "copy")).stdout
+    assert rig.read_file(at(made, "copy", "model")) == made.content["model"]
+    shutil.rmtree(at(made, "copy"))
+    drop_nvme(made)
+    done = made.verb(*restore, code=1)
+    assert at(made, "step", "model") in done.stderr and "restored" in done.stdout, done
+    assert "model" not in os.listdir(at(made, "step")) and not [name for name in os.listdir(at(made, "step")) if name.startswith(".model")]
+
+
 def test_a_restore_in_parts_costs_no_bytes(made):
     """A head that is published in the middle finds one file of two in their pack: the pack is not emptied, as it is mostly dead."""
     drop_nvme(made)
