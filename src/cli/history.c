@@ -58,8 +58,6 @@ static int remote_of_mount(struct history *h, const struct mount_entry *mount)
     if (r < 0)
         return CLI_FAILED;
     h->source = xstrdup(name ? name : mount->store);
-    if (!name)
-        return CLI_OK;
     /* A daemon of an earlier version knows of none. */
     if (ask_patiently(mount->store, "kept", KEPT_MS, &h->kept) < 0)
         h->kept = NULL;

@@ -287,6 +287,10 @@ static int check_no_remote(const struct mount_options *o, char **ret_error)
         return text_fail(
             ret_error, -EINVAL,
             "option fsync=remote: no remote is configured; use fsync=nvme, or give a remote too");
+    if (o->remote.at)
+        return text_fail(ret_error, -EINVAL,
+                         "option at: no remote is configured; mount the store and look into "
+                         ".history, or use 'cairn ls --at' and 'cairn cp --at'");
     for (const struct option_spec *spec = option_table; spec->name; spec++) {
         const void *field = (const char *)o + spec->offset;
         bool is_text = spec->kind == OPTION_STRING || spec->kind == OPTION_PATH;

@@ -208,4 +208,6 @@ void store_kept_each(struct store *store, void (*fn)(uint64_t head, uint64_t byt
 {
     if (store->remote)
         snapshots_each(remote_snapshots(store->remote), fn, arg);
+    else if (store->own->snapshots)
+        local_snapshots_each(store->own->snapshots, fn, arg);
 }

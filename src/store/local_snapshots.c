@@ -179,6 +179,50 @@ void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *r
     vector_sort_unique(ret);
 }
 
+struct pack_need {
+    uint64_t pack;
+    size_t state;
+};
+DEFINE_VECTOR(pack_needs, struct pack_need);
+
+static void list_needs(struct local_snapshots *snapshots, struct pack_ids *ret_numbers,
+                       struct pack_needs *ret)
+{
+    LOCK_SCOPE(&snapshots->lock);
+    for (size_t i = 0; i < snapshots->states.count; i++) {
+        const struct local_snapshot *one = &snapshots->states.at[i].snapshot;
+        vector_add(ret_numbers, one->number);
+        for (size_t k = 0; k < one->packs.count; k++)
+            vector_add(ret, (struct pack_need){one->packs.at[k], i});
+    }
+}
+
+/* Adds the packs that one state alone needs to its sum. */
+static void sum_needs(struct view *view, const struct pack_needs *needs, uint64_t *sums)
+{
+    for (size_t i = 0; i < needs->count; i++) {
+        struct view_pack known;
+        uint64_t pack = needs->at[i].pack;
+        bool is_shared = (i > 0 && needs->at[i - 1].pack == pack) ||
+                         (i + 1 < needs->count && needs->at[i + 1].pack == pack);
+        if (!is_shared && view_pack(view, pack, &known) == 0 && known.live_count == 0)
+            sums[needs->at[i].state] += known.length;
+    }
+}
+
+void local_snapshots_each(struct local_snapshots *snapshots,
+                          void (*fn)(uint64_t number, uint64_t bytes, void *arg), void *arg)
+{
+    _cleanup_vector_ struct pack_ids numbers = {0};
+    _cleanup_vector_ struct pack_needs needs = {0};
+    list_needs(snapshots, &numbers, &needs);
+    vector_sort(&needs, compare_u64);
+    _cleanup_free_ uint64_t *sums = xcalloc(numbers.count + 1, sizeof *sums);
+    sum_needs(snapshots->store->local.view, &needs, sums);
+    for (size_t i = 0; i < numbers.count; i++)
+        fn(numbers.at[i], sums[i], arg);
+}
+
 static char *describe_state(const struct local_snapshot *snapshot)
 {
     return snapshot->name[0] ? xstrdup(snapshot->name)

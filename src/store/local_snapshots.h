@@ -53,6 +53,10 @@ struct local_snapshots_cost {
 };
 struct local_snapshots_cost local_snapshots_cost(struct local_snapshots *snapshots);
 
+/* Calls `fn` with each, ascending, and the bytes of packs that it alone needs. Any thread. */
+void local_snapshots_each(struct local_snapshots *snapshots,
+                          void (*fn)(uint64_t number, uint64_t bytes, void *arg), void *arg);
+
 /* Adds the packs that they need, ascending. Any thread. */
 void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *ret);
 /* Which of them need the pack, by name or number, some; NULL: none. Caller frees. Any thread. */

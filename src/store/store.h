@@ -122,6 +122,8 @@ struct naming;
 struct naming_state;
 CAIRN_MUST_CHECK int store_naming_start(struct store *store, const struct naming *naming,
                                         uint64_t *ret_number);
+/* Calls `fn` with each earlier state that stays, and the bytes of packs that it alone needs. Any
+ * thread. */
 void store_kept_each(struct store *store, void (*fn)(uint64_t head, uint64_t bytes, void *arg),
                      void *arg);
 void store_naming_look(struct store *store, struct naming_state *ret);

@@ -124,7 +124,7 @@ def test_commands(writer):
         assert "before" in writer.verb("snapshot", "list", source).stdout
         assert str(number) in writer.verb("history", source).stdout
     (state,) = history(writer)
-    assert (state["head"], state["files"]) == (number, 3), state
+    assert (state["head"], state["files"]) == (number, 3) and state["only_bytes"] >= 6_000_000, state
     assert [path["files"] for path in history(writer, "/step1")] == [2]
     for at in "before", str(number), "0s":  # a mounted store, and one that is not, below
         assert writer.verb("ls", "--at", at, f"{writer.store}:/step1").stdout.split() == ["deep", "model.pt"]
