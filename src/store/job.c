@@ -10,6 +10,7 @@
 #include "remote/maintenance.h"
 #include "snapshots/snapshots.h"
 #include "store/local_snapshots.h"
+#include "store/lookback_internal.h"
 
 #define LINES_MAX 4096u
 #define JOB_EPOCH_SHIFT 20 /* above the numbers of an epoch's jobs */
@@ -201,6 +202,8 @@ void store_naming_look(struct store *store, struct naming_state *ret)
         snapshots_look(remote_snapshots(store->remote), ret);
     else
         local_snapshots_look(store->own->snapshots, ret);
+    if (!ret->running)
+        lookback_names_changed(store->own->lookback);
 }
 
 void store_kept_each(struct store *store, void (*fn)(uint64_t head, uint64_t bytes, void *arg),

@@ -22,6 +22,7 @@ struct lookback {
     struct lookback_items items;
     VECTOR(struct lookback_slot) slots;
     bool is_listing;   /* a thread asks the remote */
+    bool is_stale;     /* a name changed since the last one began to ask */
     int64_t listed_at; /* monotonic ns; 0: never */
     unsigned opening;  /* the slot that a thread opens; 0: none */
     bool stopping;
@@ -32,6 +33,9 @@ struct lookback *lookback_new(struct store *store);
 void lookback_free(struct lookback *lookback);
 /* Threads that wait for the remote soon fail. */
 void lookback_stop(struct lookback *lookback);
+/* This mount has named, renamed or deleted a snapshot: the next list asks the remote. NULL is fine.
+ * Any thread. */
+void lookback_names_changed(struct lookback *lookback);
 
 /* lookback_list.c: a prefix as these use it, with `local`. */
 void lookback_prefix(struct lookback *lookback, struct local *local, struct prefix *ret);

@@ -285,10 +285,20 @@ static bool begin_listing(struct lookback *lookback)
     LOCK_SCOPE(&lookback->lock);
     while (lookback->is_listing)
         (void)mutex_wait(&lookback->lock, &lookback->changed, -1);
-    bool is_old = lookback->local || !lookback->listed_at ||
+    bool is_old = lookback->local || lookback->is_stale || !lookback->listed_at ||
                   clock_monotonic_ns() - lookback->listed_at > LISTED_FOR_NS;
     lookback->is_listing = is_old && !lookback->stopping;
+    if (lookback->is_listing)
+        lookback->is_stale = false;
     return lookback->is_listing;
+}
+
+void lookback_names_changed(struct lookback *lookback)
+{
+    if (!lookback)
+        return;
+    LOCK_SCOPE(&lookback->lock);
+    lookback->is_stale = true;
 }
 
 static int refresh(struct lookback *lookback)
