@@ -4,12 +4,14 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
 
 import pytest
 
+import by_reference
 import rig
 import trained
 from test_full import Filler
@@ -134,6 +136,9 @@ def test_commands(writer):
     assert writer.status()["nvme"]["snapshots"] == 1
     rig.poll(lambda: writer.status()["nvme"]["snapshot_bytes"] >= 6_000_000, 30, "the cost to be counted")
     assert "only earlier states need" in writer.verb("du", writer.mnt).stdout
+    told = {writer.status()["nvme"]["snapshot_bytes"], json.loads(writer.verb("du", "--json", writer.mnt).stdout)[0]["history_bytes"],
+            int(re.search(r"^cairnfs_nvme_snapshot_bytes.* (\d+)$", writer.verb("metrics", writer.mnt).stdout, re.M)[1])}
+    assert len(told) == 1, told
 
 
 def test_the_directory_comes_with_the_first(cairn):
@@ -205,7 +210,7 @@ def test_they_take_no_more_than_their_space(cairn):
 
 @pytest.mark.timeout(400)
 def test_they_go_before_a_writer_gets_enospc(cairn, rng):
-    """As much comes in as without them; those with a name go last, and it is said."""
+    """As much comes in as without them; the oldest goes first, those with names go last, and it is said."""
     cairn.mount(nvme="400M", keep="last:100", history_space="1G", **QUICK)
     old = Filler(cairn.mnt, rng)
     for _ in range(12):
@@ -219,7 +224,10 @@ def test_they_go_before_a_writer_gets_enospc(cairn, rng):
     taken = new.fill(800 * rig.MIB)
     assert taken >= 250 * rig.MIB, taken
     assert numbers(cairn) == [] or cairn.status()["nvme"]["snapshot_bytes"] < 8 * rig.MIB
-    assert "the snapshot mine" in cairn.log() and "writers need the room" in cairn.log()
+    given = [(name, int(number)) for name, number in re.findall(r"snapshot (mine )?\(?(\d+)\)? was given up: writers need", cairn.log())]
+    last = next(place for place, (name, _) in enumerate(given) if name)
+    assert last > 0 and all(number > given[last][1] for _, number in given[last + 1:]), given
+    assert sorted(given[:last] + given[last + 1:]) == given[:last] + given[last + 1:], given  # the oldest first
     new.check()
 
 
@@ -451,8 +459,15 @@ class Model:
             snapshot = self.rng.choice(sorted(self.known))
             for name, data in self.known[snapshot].items():
                 if self.rng.random() < 0.3:
-                    shutil.copyfile(top(self.mount, snapshot, name), self.place(name))
+                    self.bring_one(snapshot, name)
                     self.tree[name] = data
+
+    def bring_one(self, snapshot, name):
+        """By reference, in one of two ways."""
+        if self.rng.random() < 0.5:
+            by_reference.copy(top(self.mount, snapshot, name), self.place(name))
+        else:
+            self.mount.verb("restore", "--replace", "--at", snapshot, self.place(name))
 
     def snapshot(self):
         self.named += 1

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import by_reference
 import rig
 import successor
 from test_keep import SMALL, Kept, cut_of, top, tree
@@ -69,6 +70,19 @@ def test_every_state_under_its_time(writer):
     for wrong in ("1999-01-01T00:00:00Z", "none", "999999"):
         with rig.fails(errno.ENOENT):
             os.stat(top(writer.node, wrong))
+
+
+def test_names_that_are_given_show_at_once(writer):
+    """Although the mount asks the remote every two seconds only."""
+    node = writer.node
+    for number in range(3):
+        assert "before" in os.listdir(top(node))
+        node.verb("snapshot", "create", node.mnt, f"new{number}")
+        assert tree(top(node, f"new{number}")) == writer.tree
+        node.verb("snapshot", "rename", node.mnt, f"new{number}", f"other{number}")
+        assert f"other{number}" in os.listdir(top(node)) and f"new{number}" not in os.listdir(top(node))
+        node.verb("snapshot", "delete", node.mnt, f"other{number}")
+        assert f"other{number}" not in os.listdir(top(node))
 
 
 def test_nothing_there_can_be_changed(writer):
@@ -270,10 +284,7 @@ def test_a_copy_takes_what_nvme_has_by_reference(writer):
     os.unlink(os.path.join(node.mnt, "model"))
 
     def copy(new):
-        source_path, target_path = top(node, "whole", "model"), os.path.join(node.mnt, new)
-        with rig.opened(source_path, os.O_RDONLY) as source, rig.opened(target_path, rig.WRITE_NEW) as target:
-            while os.copy_file_range(source, target, 1 << 30):
-                pass
+        by_reference.copy(top(node, "whole", "model"), os.path.join(node.mnt, new))
 
     def written():
         node.wait()

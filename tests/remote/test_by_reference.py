@@ -12,6 +12,7 @@ import pytest
 
 import rig
 import trained
+from by_reference import refer
 from test_keep import SMALL
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
@@ -31,12 +32,6 @@ def at(mount, *below):
 
 def packs(remote):
     return {name: size for name, size in remote.names("packs/").items() if not os.path.basename(name).startswith(".")}
-
-
-def refer(source, target):
-    """All of an open file, by copy_file_range()."""
-    while os.copy_file_range(source, target, 1 << 30):
-        pass
 
 
 def copy(mount, name, new, state="whole"):

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import struct
 import time
 
 import pytest
 
+import by_reference
 import remote as remotes
 import rig
 import trained
@@ -40,10 +42,17 @@ class Kept:
     def __init__(self, node, directory):
         self.node, self.directory = node, directory
         self.tree, self.states, self.seen = {}, {}, {}
+        self.steps = [({}, None)]  # since the last one that is durable: each tree, and the name that the step to it changed
 
     @property
     def remote(self):
         return self.node.remote
+
+    def note(self, name=None):
+        self.steps.append((dict(self.tree), name))
+
+    def note_durable(self):
+        self.steps = [(dict(self.tree), None)]
 
     def put(self, name, seed, size=400_000):
         data = trained.trained_bytes(seed, size)
@@ -51,22 +60,62 @@ class Kept:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         rig.write_file(path, data)
         self.tree[name] = data
+        self.note(name)
+
+    def bring_back(self, state, name, data, by_command):
+        """By reference, over what is there."""
+        path = os.path.join(self.node.mnt, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if by_command:
+            self.node.verb("restore", *self.remote.flags(), "--replace", "--at", state, path)
+        else:
+            by_reference.copy(top(self.node, state, name), path)
+        self.tree[name] = data
+        self.note(name)
 
     def remove(self, name):
         os.unlink(os.path.join(self.node.mnt, name))
         del self.tree[name]
+        self.note()
 
     def rename(self, name, new):
         os.rename(os.path.join(self.node.mnt, name), os.path.join(self.node.mnt, new))
         self.tree[new] = self.tree.pop(name)
+        self.note()
 
     def truncate(self, name, size):
         os.truncate(os.path.join(self.node.mnt, name), size)
         self.tree[name] = self.tree[name][:size]
+        self.note()
+
+    def sync(self):
+        rig.sync(self.node.mnt)
+        self.note_durable()
+
+    def find_after_power_loss(self):
+        """What is there is a tree that is no older than the last durable one; of the step behind it a part may be there: the beginning of a
+        file. Returns how many steps are lost."""
+        for directory, _, names in os.walk(self.node.mnt):
+            for name in names:
+                if re.search(r"\.cairn-\d+-\d+$", name):  # what a restore had not named yet
+                    os.unlink(os.path.join(directory, name))
+        found = tree(self.node.mnt)
+
+        def is_part(before, after, name):
+            others = [{other: data for other, data in one.items() if other != name} for one in (found, before)]
+            return name in found and after[name].startswith(found[name]) and others[0] == others[1]
+
+        last = [step for step, (before, _) in enumerate(self.steps) if before == found]
+        last += [step for step in range(len(self.steps) - 1) if is_part(self.steps[step][0], *self.steps[step + 1])]
+        assert last, (sorted(found), [(name, sorted(known)) for known, name in self.steps])
+        lost = len(self.steps) - 1 - max(last)
+        self.tree = found
+        return lost
 
     def publish(self):
         """The tree is a state; its cut."""
         self.node.wait_remote()
+        self.note_durable()
         heads = self.look()
         cut = cut_of(heads[max(heads)])
         self.states[cut] = dict(self.tree)
@@ -310,10 +359,14 @@ def test_where_no_policy_can_be(on_remote, remote):
 ROUNDS = 1000
 
 
-def change(kept, rng, step):
-    names = sorted(kept.tree)
-    what = rng.choice(["put"] * 4 + ["over", "remove", "rename", "truncate"])
-    if what == "put" or not names:
+def change(kept, rng, step, named):
+    names, states = sorted(kept.tree), sorted(state for state in named if named[state])
+    what = rng.choice(["put"] * 4 + ["over", "remove", "rename", "truncate", "back"])
+    if what == "back" and states:
+        state = rng.choice(states)
+        name = rng.choice(sorted(named[state]))
+        kept.bring_back(state, name, named[state][name], rng.random() < 0.5)
+    elif what == "put" or not names:
         kept.put(f"run/step{step}.pt", rng.randrange(1 << 30), rng.randrange(1, 900_000))
     elif what == "over":
         kept.put(rng.choice(names), rng.randrange(1 << 30), rng.randrange(1, 900_000))
@@ -326,10 +379,18 @@ def change(kept, rng, step):
         kept.truncate(name, rng.randrange(len(kept.tree[name]) + 1))
 
 
-def restart(kept, rng):
-    """The daemon dies, or the power does, or another node takes over."""
-    what = rng.choice(["kill", "power", "umount", "view", "node"])
-    if what == "kill":
+def choose_policy(rng):
+    """And how many states it keeps at most: a campaign sees one full hour or day begin, or none."""
+    last = rng.randrange(3, 9)
+    return rng.choice([(f"last:{last}", last), (f"last:{last},hourly:24,daily:7", last + 1), ("hourly:6,daily:7,weekly:4", 2)])
+
+
+def restart(kept, rng, named, options):
+    """The daemon dies, or the power does, or another node takes over. Returns how many steps are lost."""
+    what = rng.choice(["kill", "power", "power", "umount", "view", "node"])
+    for number in range(rng.randrange(4) if what == "power" else 0):
+        change(kept, rng, f"-late{number}", named)
+    if what in ("kill", "power"):
         kept.node.kill9()
     else:
         kept.node.umount(drain="remote")
@@ -339,7 +400,8 @@ def restart(kept, rng):
         kept.node.delete_view()
     if what == "node":
         kept.node = kept.node.fresh()
-    return {"takeover": True} if what == "node" else {}
+    kept.node.mount(**options, **({"takeover": True} if what == "node" else {}))
+    return kept.find_after_power_loss() if what == "power" else 0
 
 
 def name_state(kept, rng, named):
@@ -371,21 +433,22 @@ def test_campaign(on_remote, directory, rng, piece):
     `cairn cp --at`, and so does .history: of the mount that went on, and of a node that has nothing yet."""
     kept = Kept(on_remote(remotes.DirRemote(os.path.join(directory, "remotes")), **SMALL), directory)
     full = piece.count > 1
-    count = rng.randrange(3, 9)
-    kept.node.mount(keep=f"last:{count}")
-    named, evicted = {}, 0
+    keep, count = choose_policy(rng)
+    kept.node.mount(keep=keep)
+    named, evicted, lost = {}, 0, 0
     for step in range(piece.share(ROUNDS) if full else ROUNDS // 10):
-        change(kept, rng, step)
-        if rng.random() < 0.7:
+        change(kept, rng, step, named)
+        if rng.random() < 0.1:
+            kept.sync()
+        if rng.random() < 0.6:
             kept.publish()
         if rng.random() < 0.3:
             kept.gc()
         if rng.random() < 0.08:
-            options = restart(kept, rng)
+            options = {"writeback_delay": rng.choice(["50ms", "2s"])}
             if rng.random() < 0.3:
-                count = rng.randrange(3, 9)
-                options["keep"] = f"last:{count}"
-            kept.node.mount(**options)
+                options["keep"], count = choose_policy(rng)
+            lost += restart(kept, rng, named, options)
             kept.publish()
             kept.check_browsed(kept.node, rng, named)
         if rng.random() < 0.1:
@@ -400,9 +463,11 @@ def test_campaign(on_remote, directory, rng, piece):
             kept.publish()
             kept.check_elsewhere(rng, named)
         if rng.random() < 0.03:
+            kept.node.remount()  # states that are open stay for a minute
             kept.settle(count, len(named))
     evicted += kept.evict()
     assert evicted
+    kept.node.remount()
     kept.settle(count, len(named))
     kept.check(1)
     check_named(kept, named)
@@ -410,3 +475,4 @@ def test_campaign(on_remote, directory, rng, piece):
     kept.check_elsewhere(rng, named)
     assert tree(kept.node.mnt) == kept.tree
     kept.node.umount(drain="remote")
+    print(f"{lost} steps lost with the power")
