@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "daemon/keep_text.h"
 #include "daemon/service_internal.h"
+#include "fs/past.h"
 #include "nodes/node.h"
-#include "store/lookback.h"
 
 #define FOLLOW_TIMEOUT_NS 1000000000
 #define OPENINGS_MAX 4 /* a damaged view, and a node that goes back */
@@ -108,7 +108,7 @@ static void service_tick(struct service *service)
     remote_side_tick(service);
     metrics_server_tick(service->metrics);
     commit_watch_stage(service->commit);
-    lookback_tick(store_lookback(service->store));
+    fs_past_tick(service->fs);
     if (service->plan.holder_link && service->plan.holder_ended && !service_has_holder(service))
         service->plan.holder_ended(service->plan.progress_arg);
     log_tick();

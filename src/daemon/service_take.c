@@ -93,6 +93,7 @@ static int open_others(void *arg, struct store **ret, char **ret_text)
     struct store_options options = {.path = path,
                                     .stage_dir = o->stage_dir,
                                     .read_only = true,
+                                    .history = o->history == HISTORY_ON,
                                     .stage_bytes = STAGE_BYTES,
                                     .cap_bytes = cap_of(service, path),
                                     .writeback_threads = 1,

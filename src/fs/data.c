@@ -52,7 +52,7 @@ void fs_read(struct fs *fs, const struct fetch_read_request *request, bool leave
     struct fetch_read_request looking = *request;
     struct ns_inode inode;
     if (fs_is_past(request->ino)) {
-        fetch_start_read(fs->store, request);
+        fetch_start_read(history_store(fs), request);
         return;
     }
     if (ns_inode(fs->ns, request->ino, &inode) == 0 && inode.is_elsewhere) {

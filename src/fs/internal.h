@@ -96,6 +96,15 @@ void elsewhere_read(struct fs *fs, const struct fetch_read_request *request);
 /* It is known: reads that wait for it begin, or fail. */
 void elsewhere_settle(struct fs *fs);
 
+/* The store that has earlier states, and their content. On the mount of one of several nodes these
+ * are the states of their union, which another store follows; it is there until the last request is
+ * answered. */
+static inline struct store *history_store(struct fs *fs)
+{
+    struct store *others = atomic_load(&fs->others);
+    return others ? others : fs->store;
+}
+
 /* taken.c: with the gate closed. Did the file, or a directory above it, get its name from the union
  * lately, so that the kernel may still use an older one? */
 bool taken_moved_lately(struct fs *fs, uint64_t ino);

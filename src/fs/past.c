@@ -11,6 +11,16 @@
 
 /* --- a state ---------------------------------------------------------------------------------- */
 
+static struct lookback *past_lookback(struct fs *fs)
+{
+    return store_lookback(history_store(fs));
+}
+
+void fs_past_tick(struct fs *fs)
+{
+    lookback_tick(past_lookback(fs));
+}
+
 /* A view that was entered, and the number of an inode in it. */
 struct entered {
     struct fs *fs;
@@ -22,13 +32,13 @@ struct entered {
 static void leave(struct entered *entered)
 {
     if (entered->view)
-        past_views_leave(lookback_views(store_lookback(entered->fs->store)), entered->slot);
+        past_views_leave(lookback_views(past_lookback(entered->fs)), entered->slot);
 }
 #define _cleanup_entered_ __attribute__((cleanup(leave)))
 
 static int enter(struct fs *fs, uint64_t ino, bool waits, struct entered *ret)
 {
-    struct lookback *lookback = store_lookback(fs->store);
+    struct lookback *lookback = past_lookback(fs);
     *ret = (struct entered){.fs = fs, .slot = past_slot(ino), .number = past_number(ino)};
     if (!lookback || ino == FS_HISTORY_INO)
         return -ESTALE;
@@ -47,7 +57,7 @@ bool fs_is_history(struct fs *fs, uint64_t parent, const char *name)
 {
     struct view_entry entry;
     return parent == ROOT_INO && strcmp(name, FS_HISTORY_NAME) == 0 &&
-           lookback_is_shown(store_lookback(fs->store)) &&
+           lookback_is_shown(past_lookback(fs)) &&
            ns_lookup(fs->ns, parent, name, strlen(name), &entry) == -ENOENT;
 }
 
@@ -131,7 +141,7 @@ static int check_root(const struct entered *in, const struct fs_caller *caller, 
 /* A state that is not known here may be known to the remote. */
 static int state_attrs(struct fs *fs, uint64_t ino, bool waits, struct stat *ret)
 {
-    struct lookback *lookback = store_lookback(fs->store);
+    struct lookback *lookback = past_lookback(fs);
     struct lookback_items all = {0};
     struct lookback_item item;
     if (!lookback_known(lookback, past_slot(ino), &item)) {
@@ -149,7 +159,7 @@ int fs_past_getattr(struct fs *fs, uint64_t ino, bool waits, struct stat *ret)
 {
     _cleanup_entered_ struct entered in = {0};
     struct view_inode inode;
-    if (!store_lookback(fs->store))
+    if (!past_lookback(fs))
         return -ENOENT;
     if (ino == FS_HISTORY_INO)
         return fill_top(fs, ino, 0, ret);
@@ -164,7 +174,7 @@ int fs_past_getattr(struct fs *fs, uint64_t ino, bool waits, struct stat *ret)
 
 static int lookup_snapshot(struct fs *fs, const char *name, bool waits, struct stat *ret)
 {
-    struct lookback *lookback = store_lookback(fs->store);
+    struct lookback *lookback = past_lookback(fs);
     struct lookback_item item;
     if (!waits)
         return -EAGAIN;
@@ -194,7 +204,7 @@ int fs_past_lookup(struct fs *fs, uint64_t parent, const char *name, const struc
     _cleanup_entered_ struct entered in = {0};
     struct view_entry entry;
     struct view_inode inode;
-    if (!store_lookback(fs->store))
+    if (!past_lookback(fs))
         return -ENOENT;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return lookup_past_dots(fs, parent, name[1] == '.', waits, ret);
@@ -238,7 +248,7 @@ static int list_snapshots(struct fs *fs, const struct fs_listing *l, bool waits)
         return -EAGAIN;
     if (!list_dots(l, ROOT_INO))
         return 0;
-    TRY(lookback_list(store_lookback(fs->store), &items));
+    TRY(lookback_list(past_lookback(fs), &items));
     for (size_t i = 0; i < items.count; i++) {
         const struct lookback_item *item = &items.at[i];
         const struct fs_entry entry = {.ino = past_ino(item->slot, ROOT_INO),
@@ -276,7 +286,7 @@ int fs_past_readdir(struct fs *fs, const struct fs_listing *l, const struct fs_c
 {
     _cleanup_entered_ struct entered in = {0};
     struct view_inode inode;
-    if (!store_lookback(fs->store))
+    if (!past_lookback(fs))
         return -ENOENT;
     if (l->dir == FS_HISTORY_INO)
         return list_snapshots(fs, l, waits);
@@ -333,14 +343,14 @@ int fs_past_open(struct fs *fs, uint64_t ino, bool waits)
 {
     struct entered in = {0};
     if (ino == FS_HISTORY_INO)
-        return store_lookback(fs->store) ? 0 : -ENOENT;
+        return past_lookback(fs) ? 0 : -ENOENT;
     return enter(fs, ino, waits, &in); /* fs_past_close() leaves it */
 }
 
 void fs_past_close(struct fs *fs, uint64_t ino)
 {
     if (ino != FS_HISTORY_INO)
-        past_views_leave(lookback_views(store_lookback(fs->store)), past_slot(ino));
+        past_views_leave(lookback_views(past_lookback(fs)), past_slot(ino));
 }
 
 int64_t fs_past_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence, bool waits)

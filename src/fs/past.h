@@ -24,6 +24,9 @@ static inline bool fs_is_past(uint64_t ino)
     return past_slot(ino) != 0 && ino != UINT64_MAX; /* that is the file of the self-test */
 }
 
+/* About once a second: closes states that nobody uses. */
+void fs_past_tick(struct fs *fs);
+
 /* Is `name` in the directory `parent` the directory of snapshots? Not where the mount has none, or
  * a file of that name is there. */
 bool fs_is_history(struct fs *fs, uint64_t parent, const char *name);

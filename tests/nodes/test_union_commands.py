@@ -4,6 +4,7 @@ import errno
 import glob
 import os
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -174,3 +175,42 @@ def test_the_store_of_the_others_is_damaged_between_mounts(node, damage):
     await_tree(b, {**wanted, "new": CONTENT})
     assert b.status()["errors"] == []
     end_all(a, b)
+
+
+def test_earlier_states_of_the_union_are_shown_on_each_mount(node):
+    """With the files of all nodes; a copy from there is a file of this node."""
+    a, b = node(gc_grace="1h"), node(gc_grace="1h")
+    wanted = fill(a, b)
+    rig.write_file(at(b, "own"), b"own" + CONTENT)
+    wanted["own"] = b"own" + CONTENT
+    b.verb("wait", b.mnt, "--level", "remote")
+    head = b.verb("history", b.mnt).stdout.split("\n")[1].split()[0].split("-")[-1]
+    for name in ("f0", "own"):
+        os.remove(at(b, name))
+    rig.write_file(at(a, "f1"), b"changed")
+    for mount in (a, b):
+        assert ".history" not in os.listdir(mount.mnt)
+        rig.poll(lambda mount=mount: os.path.isdir(at(mount, ".history", head)), TAKEN_S, "the state")
+        assert tree(at(mount, ".history", head)) == wanted
+        with rig.fails(errno.EROFS):
+            os.remove(at(mount, ".history", head, "f2"))
+    shutil.copy(at(b, ".history", head, "f0"), at(b, "f0"))
+    b.verb("restore", at(b, "own"), "--at", head)
+    left = {**wanted, "f1": b"changed"}
+    await_tree(a, left)
+    await_tree(b, left)
+    end_all(a, b)
+
+
+def test_an_open_file_of_an_earlier_state_outlives_the_daemon(on_remote, shared, node):
+    a = node(gc_grace="1h")
+    b = on_remote(shared, kind=successor.KeptRemote, nodes=True, writeback_delay="50ms", successor="on", gc_grace="1h").mount()
+    wanted = fill(a, b)
+    head = b.verb("history", b.mnt).stdout.split("\n")[1].split()[0].split("-")[-1]
+    with open(at(b, ".history", head, "f0"), "rb") as file:
+        assert file.read(3) == wanted["f0"][:3]
+        os.kill(b.daemon(), signal.SIGKILL)
+        assert file.read() == wanted["f0"][3:]
+        assert tree(at(b, ".history", head)) == wanted
+        subprocess.run(["umount", "-l", b.mnt], check=True)  # with the file open
+    end_all(a)
