@@ -2,7 +2,7 @@
 """usage: python -m cairnfs inspect [--json] CHECKPOINT
        python -m cairnfs diff [--json] [--all] CHECKPOINT OTHER
 
-inspect  list the tensors of a checkpoint: type, shape, place and bytes; no tensor is read
+inspect  list the tensors of a checkpoint: type, shape, place, bytes, and what these take on a mount of CairnFS; no tensor is read
 diff     say how the tensors of two checkpoints differ; --all: list also those that are the same
 
 A checkpoint is a file of torch.save, a .safetensors file, or a directory of torch.distributed.checkpoint.
@@ -14,7 +14,7 @@ import json
 import pickle
 import sys
 
-from ._inspect import differences, entries_of
+from ._inspect import add_stored, differences, entries_of
 from ._library import NoLibrary
 from ._reading import NotCovered
 
@@ -45,16 +45,19 @@ def type_of(entry):
 
 def inspect(asked):
     entries = entries_of(asked.path)
+    add_stored(entries)
     if asked.json:
-        fields = ("name", "shape", "file", "offset", "bytes")
+        fields = ("name", "shape", "file", "offset", "bytes", "stored_bytes")
         print(json.dumps([{"type": type_of(e), **{field: getattr(e, field) for field in fields}} for e in entries]))
         return 0
     rows = [(type_of(e), str(list(e.shape)) if e.shape is not None else "", "" if e.offset is None else str(e.offset),
-             "" if e.bytes is None else str(e.bytes), e.name) for e in entries]  # fmt: skip
-    print_table([("TYPE", "SHAPE", "OFFSET", "BYTES", "NAME"), *rows])
+             "" if e.bytes is None else str(e.bytes), "" if e.bytes is None else "-" if e.stored_bytes is None else str(e.stored_bytes),
+             e.name) for e in entries]  # fmt: skip
+    print_table([("TYPE", "SHAPE", "OFFSET", "BYTES", "STORED", "NAME"), *rows])
     tensors = [e for e in entries if e.kind is not None]
-    stored = {(e.file, e.offset): e.bytes for e in entries if e.bytes is not None}
-    print(f"{len(tensors)} tensors and {len(entries) - len(tensors)} other values, {sum(stored.values())} bytes")
+    places = {(e.file, e.offset): e for e in entries if e.bytes is not None}.values()
+    total = f"{len(tensors)} tensors and {len(entries) - len(tensors)} other values, {sum(e.bytes for e in places)} bytes"
+    print(total if any(e.stored_bytes is None for e in places) or not places else f"{total}, {sum(e.stored_bytes for e in places)} stored")
     return 0
 
 

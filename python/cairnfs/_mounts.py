@@ -67,27 +67,41 @@ def read_all(number):
     return b"".join(parts)
 
 
+def mounts_in(table):
+    """(device, path, store) of each, as bytes of proc(5): "36 35 98:0 / /mnt rw - type source options", with optional fields before the
+    "-". One that another mount hides is among them."""
+    for line in table.splitlines():
+        before, _, behind = line.partition(b" - ")
+        if behind.partition(b" ")[0] == TYPE:
+            fields = before.split()
+            yield fields[2], fields[4], behind.split()[1]
+
+
 def devices_in(table):
-    """Of proc(5): "36 35 98:0 / /mnt rw - type source options", with optional fields before the "-"."""
-    for line in table.splitlines():
-        before, _, behind = line.partition(b" - ")
-        if behind.partition(b" ")[0] == TYPE:
-            major, _, minor = before.split()[2].partition(b":")
-            yield os.makedev(int(major), int(minor))
+    for device, _, _ in mounts_in(table):
+        major, _, minor = device.partition(b":")
+        yield os.makedev(int(major), int(minor))
 
 
-def places_in(table):
-    """The paths of the mounts; one that another mount hides is among them. Spaces and the like are octal escapes there."""
-    for line in table.splitlines():
-        before, _, behind = line.partition(b" - ")
-        if behind.partition(b" ")[0] == TYPE:
-            yield os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), before.split()[4]))
+def path_of(field):
+    """Spaces and the like are octal escapes there."""
+    return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), field))
+
+
+def mounts():
+    with _process.quietly(), open("/proc/self/mountinfo", "rb") as file:
+        return list(mounts_in(file.read()))
 
 
 def places():
     """Where mounts of CairnFS are, each once."""
-    with _process.quietly(), open("/proc/self/mountinfo", "rb") as file:
-        return list(dict.fromkeys(places_in(file.read())))
+    return list(dict.fromkeys(path_of(place) for _, place, _ in mounts()))
+
+
+def store_of(device):
+    """The path of the store that is mounted as this device (st_dev of os.stat()). None: it is no mount of CairnFS."""
+    number = f"{os.major(device)}:{os.minor(device)}".encode()
+    return next((path_of(store) for each, _, store in mounts() if each == number), None)
 
 
 _table = Table()

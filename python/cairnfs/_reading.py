@@ -40,10 +40,10 @@ class Reading:
         self.size = lib.library().cairn_load_size(handle)
         self.fd = lib.library().cairn_load_fd(handle)
 
-    def file(self):
-        """For readers of small things, from the first byte on."""
+    def file(self, buffer=-1):
+        """For readers of small things, from the first byte on; `buffer`: so many bytes at a time, -1: a block of the filesystem."""
         os.lseek(self.fd, 0, os.SEEK_SET)
-        return os.fdopen(self.fd, "rb", closefd=False)
+        return os.fdopen(self.fd, "rb", buffer, closefd=False)
 
     def read(self, offset, length):
         """Exactly so many bytes; fewer at the end of the file."""

@@ -123,6 +123,14 @@ void service_free(struct service *service);
  *         "chunks":["NAME:REFERENCES:USES:LENGTH:RAW:STORED:WHERE",...] of files (USES of the
  *         references are this part's, of LENGTH bytes; WHERE: 1 NVMe + 2 remote),
  *         "inline_bytes":B, of which "inline_remote_bytes":B are in the remote, too
+ *   {"verb":"extents","ino":N,"at":OFFSET}
+ *      -> "file":"SIZE:MTIME" (ns) of a regular file, which may be of an earlier state, as all from
+ *         here on; "extents":["OFFSET:LENGTH:RAW:STORED",...] in order, without its holes: these
+ *         bytes lie in a chunk of RAW bytes that is stored in STORED; "at":OFFSET if there is more
+ *   {"verb":"differ","ino":N,"other":M}
+ *      -> "file" and "other" of the two; "ranges":["OFFSET:LENGTH",...] in which they differ: as
+ *         far as the names of chunks say, with what was not compared in the time that a request
+ *         has. EAGAIN for both verbs: some of the content is in no chunk yet
  *   An error is {"error":"text","errno":N}. */
 cJSON *service_handle(const cJSON *request, void *service);
 

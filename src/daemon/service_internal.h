@@ -114,8 +114,8 @@ struct snapshot {
 /* clang-format off */
 #define SERVICE_VERBS(X) \
     X(status) X(need) X(horizon) X(damaged) X(urgent) X(drain) X(ping) X(end) X(upgrade) X(warm) \
-    X(warm_status) X(look) X(survey) X(users) X(metrics) X(job) X(job_start) X(job_cancel) \
-    X(name) X(named) X(kept) X(nodes) X(rejoin)
+    X(warm_status) X(look) X(survey) X(users) X(extents) X(differ) X(metrics) X(job) X(job_start) \
+    X(job_cancel) X(name) X(named) X(kept) X(nodes) X(rejoin)
 /* clang-format on */
 #define DECLARE_HANDLER(verb) cJSON *handle_##verb(struct service *service, const cJSON *request);
 SERVICE_VERBS(DECLARE_HANDLER)

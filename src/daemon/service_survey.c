@@ -9,10 +9,14 @@
 #include "base/hex.h"
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
+#include "fs/past.h"
+#include "store/lookback.h"
+#include "store/reader.h"
 
 #define ROWS_MAX 4096
 #define VIEW_WAIT_NS (3ll * 1000000000)
 #define PORTION_NS (100ll * 1000000)
+#define DIFFER_NS (1000ll * 1000000)
 
 static const char *type_word(mode_t mode)
 {
@@ -307,4 +311,105 @@ cJSON *handle_users(struct service *service, const cJSON *request)
     if (more)
         control_add_u64(reply, "at", at);
     return reply;
+}
+
+/* --- what one file consists of, and where two differ ------------------------------------------ */
+
+/* By what a client that has looked at the file can tell that this is the one, and as it was.
+ * -ESTALE for states of a union: another store has them, which closes while the socket still
+ * answers. */
+static int add_file(struct service *service, uint64_t ino, const char *name, cJSON *reply)
+{
+    struct stat st;
+    char text[64];
+    if (fs_is_past(ino) && !store_lookback(service->store))
+        return -ESTALE;
+    TRY(fs_is_past(ino) ? fs_past_getattr(service->fs, ino, true, &st)
+                        : fs_getattr(service->fs, ino, &st));
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
+    (void)snprintf(text, sizeof text, "%" PRId64 ":%" PRId64, (int64_t)st.st_size,
+                   (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec);
+    (void)cJSON_AddStringToObject(reply, name, text);
+    return 0;
+}
+
+static cJSON *reply_or_error(cJSON *reply, int r)
+{
+    if (r >= 0)
+        return reply;
+    cJSON_Delete(reply);
+    return control_error(-r, strerror(-r));
+}
+
+static void add_extent(const struct survey_part *part, void *extents)
+{
+    char text[128];
+    uint64_t raw = part->is_chunk ? part->raw_len : part->length;
+    uint64_t stored = part->is_chunk ? part->stored_len : part->length;
+    (void)snprintf(text, sizeof text, "%" PRIu64 ":%" PRIu64 ":%" PRIu64 ":%" PRIu64, part->offset,
+                   part->length, raw, stored);
+    (void)cJSON_AddItemToArray(extents, cJSON_CreateString(text));
+}
+
+cJSON *handle_extents(struct service *service, const cJSON *request)
+{
+    uint64_t at = 0, version;
+    bool more = false;
+    struct survey_request want = {.max = ROWS_MAX, .fn = add_extent};
+    if (!control_get_u64(request, "ino", &want.ino) || !control_get_u64(request, "at", &at) ||
+        at > INT64_MAX)
+        return control_error(EINVAL, "extents: invalid request");
+    store_await_view(service->store, clock_monotonic_ns() + VIEW_WAIT_NS);
+    cJSON *reply = cJSON_CreateObject();
+    want.arg = cJSON_AddArrayToObject(reply, "extents");
+    int r = add_file(service, want.ino, "file", reply);
+    if (r == 0)
+        r = fetch_survey(service->store, &want, &at, &more);
+    if (r == 0 && !fs_is_past(want.ino))
+        r = store_version_in_view(service->store, want.ino, &version);
+    if (more)
+        control_add_u64(reply, "at", at);
+    return reply_or_error(reply, r);
+}
+
+struct ranges {
+    struct reader_range at[ROWS_MAX];
+    unsigned count;
+};
+
+/* The last one has all that there is no place for. */
+static int add_range(const struct reader_range *range, void *arg)
+{
+    struct ranges *ranges = arg;
+    struct reader_range *last = &ranges->at[ROWS_MAX - 1];
+    if (ranges->count < ROWS_MAX)
+        ranges->at[ranges->count++] = *range;
+    else
+        last->length = range->offset + range->length - last->offset;
+    return 0;
+}
+
+cJSON *handle_differ(struct service *service, const cJSON *request)
+{
+    _cleanup_free_ struct ranges *ranges = xcalloc(1, sizeof *ranges);
+    struct store_differ want = {.fn = add_range, .arg = ranges};
+    if (!control_get_u64(request, "ino", &want.inos[0]) ||
+        !control_get_u64(request, "other", &want.inos[1]))
+        return control_error(EINVAL, "differ: ino or other is missing");
+    store_await_view(service->store, clock_monotonic_ns() + VIEW_WAIT_NS);
+    cJSON *reply = cJSON_CreateObject(), *rows = cJSON_AddArrayToObject(reply, "ranges");
+    want.until = clock_monotonic_ns() + DIFFER_NS;
+    int r = store_differ(service->store, &want);
+    if (r == 0)
+        r = add_file(service, want.inos[0], "file", reply);
+    if (r == 0)
+        r = add_file(service, want.inos[1], "other", reply);
+    for (unsigned i = 0; r == 0 && i < ranges->count; i++) {
+        char text[64];
+        (void)snprintf(text, sizeof text, "%" PRIu64 ":%" PRIu64, ranges->at[i].offset,
+                       ranges->at[i].length);
+        (void)cJSON_AddItemToArray(rows, cJSON_CreateString(text));
+    }
+    return reply_or_error(reply, r);
 }

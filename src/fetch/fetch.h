@@ -92,7 +92,7 @@ CAIRN_MUST_CHECK int fetch_stored_bytes(struct store *store, uint64_t ino, uint6
 /* One part of a file's durable content. */
 struct survey_part {
     bool is_chunk; /* else the content lies inline in the journal and the view */
-    uint64_t length;
+    uint64_t offset, length;
     uint32_t uses; /* how many of the references are this part's */
     struct chunk_name name;
     uint64_t refs; /* to the chunk, of all files */
@@ -108,8 +108,9 @@ struct survey_request {
     void (*fn)(const struct survey_part *part, void *arg); /* of a hole it is not called */
     void *arg;
 };
-/* Calls want->fn for parts of the content from *at on. *ret_more: there is more, from the new *at
- * on; not so, too, if there is no such file in the durable state. */
+/* Calls want->fn for parts of the content from *at on; the file may be of an earlier state.
+ * *ret_more: there is more, from the new *at on; not so, too, if there is no such file in the
+ * durable state. -ESTALE: the earlier state is not open. */
 CAIRN_MUST_CHECK int fetch_survey(struct store *store, const struct survey_request *want,
                                   uint64_t *at, bool *ret_more);
 /* Bytes of the file that the remote horizon has passed, and that the remote does not have safely:

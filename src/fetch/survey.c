@@ -12,6 +12,7 @@
 
 struct survey {
     struct store *store;
+    struct view *view; /* the store's, or that of an earlier state */
     const struct survey_request *want;
     uint64_t at;
     size_t left; /* parts that may still be looked at */
@@ -32,16 +33,17 @@ static void set_survey_lengths(struct survey_part *part, const struct chunk_entr
     part->encoding = entry->encoding;
 }
 
-static int survey_look_up(struct store *store, struct survey_part *part)
+static int survey_look_up(const struct survey *survey, struct survey_part *part)
 {
+    struct store *store = survey->store;
     struct chunk_entry entry;
     bool published;
-    int r = view_chunk(store->local.view, &part->name, &entry, &part->refs);
+    int r = view_chunk(survey->view, &part->name, &entry, &part->refs);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     part->is_local = entry.pack != 0 && !damage_is_known(store->commit.damage, &part->name);
     set_survey_lengths(part, &entry);
-    if (view_remote_chunk(store->local.view, &part->name, &entry, &published) < 0)
+    if (view_remote_chunk(survey->view, &part->name, &entry, &published) < 0)
         return 0;
     part->is_remote = published;
     part->remote = entry;
@@ -69,12 +71,14 @@ static int survey_look_at(const struct view_extent *extent, void *arg)
     survey->at = e->offset + e->length;
     if (e->kind == EXTENT_HOLE)
         return 0;
-    struct survey_part part = {
-        .is_chunk = e->kind == EXTENT_CHUNK, .length = e->length, .uses = uses_of(e)};
+    struct survey_part part = {.is_chunk = e->kind == EXTENT_CHUNK,
+                               .offset = e->offset,
+                               .length = e->length,
+                               .uses = uses_of(e)};
     int r = 0;
     if (part.is_chunk) {
         part.name = e->chunk;
-        r = survey_look_up(survey->store, &part);
+        r = survey_look_up(survey, &part);
     } else {
         part.is_local = true;
         part.is_remote = part.is_sound = survey->is_published;
@@ -87,10 +91,13 @@ static int survey_look_at(const struct view_extent *extent, void *arg)
 int fetch_survey(struct store *store, const struct survey_request *want, uint64_t *at,
                  bool *ret_more)
 {
-    struct survey survey = {.store = store, .want = want, .at = *at, .left = want->max};
+    const struct fetch_view of = fetch_view_enter(store, want->ino);
+    struct survey survey = {
+        .store = store, .view = of.view, .want = want, .at = *at, .left = want->max};
     survey.is_published = survey_is_published(store, want->ino);
-    int r =
-        view_extents(store->local.view, want->ino, *at, INT64_MAX - *at, survey_look_at, &survey);
+    int r = of.view ? view_extents(of.view, of.ino, *at, INT64_MAX - *at, survey_look_at, &survey)
+                    : -ESTALE;
+    fetch_view_leave(store, want->ino, &of);
     *at = survey.at;
     *ret_more = r == 0 && survey.more;
     return r == -ENOENT ? 0 : r;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Where two files differ, from the names of their chunks: an equal name is equal content. Both are
  * taken a window at a time, since a file of terabytes has millions of chunks. */
+#include "base/clock.h"
 #include "store/internal.h"
+#include "store/lookback.h"
 #include "store/reader.h"
 
 #define WINDOW (1024ull * 1024 * 1024)
@@ -13,8 +15,8 @@ struct piece {
 };
 
 struct side {
-    struct store *store;
-    uint64_t ino, size;
+    struct view *view;
+    uint64_t ino, size, version;
     VECTOR(struct piece) pieces; /* of the window, without gaps; they end where the file ends */
     VECTOR(uint8_t) bytes;
     size_t next; /* the piece in which the comparison is */
@@ -23,6 +25,7 @@ struct side {
 struct comparison {
     struct side sides[2];
     struct reader_range differs; /* the last one, which may grow; length 0: none */
+    int64_t until;               /* monotonic, ns: what is left then counts as different */
     int (*fn)(const struct reader_range *range, void *arg);
     void *arg;
 };
@@ -41,7 +44,8 @@ static int load_window(struct side *side, uint64_t from)
     uint64_t version;
     const struct view_range range = {side->ino, from, WINDOW};
     side->pieces.count = side->bytes.count = side->next = 0;
-    return view_content(side->store->local.view, &range, &version, add_piece, side);
+    TRY(view_content(side->view, &range, &version, add_piece, side));
+    return version == side->version ? 0 : -EAGAIN;
 }
 
 static const struct piece *piece_at(struct side *side, uint64_t at)
@@ -111,16 +115,27 @@ static int compare_files(struct comparison *c)
 {
     for (unsigned i = 0; i < ARRAY_LEN(c->sides); i++) {
         struct view_inode inode;
-        TRY(view_inode(c->sides[i].store->local.view, c->sides[i].ino, &inode));
+        TRY(view_inode(c->sides[i].view, c->sides[i].ino, &inode));
         c->sides[i].size = inode.attrs.size;
+        c->sides[i].version = inode.version;
     }
-    uint64_t common = min_u64(c->sides[0].size, c->sides[1].size);
+    uint64_t common = min_u64(c->sides[0].size, c->sides[1].size), at = 0;
     uint64_t longest = max_u64(c->sides[0].size, c->sides[1].size);
-    for (uint64_t at = 0; at < common; at += WINDOW)
+    for (; at < common && clock_monotonic_ns() < c->until; at = min_u64(at + WINDOW, common))
         TRY(compare_window(c, at, min_u64(at + WINDOW, common)));
-    if (longest > common)
-        TRY(note_difference(c, common, longest - common));
+    if (longest > at)
+        TRY(note_difference(c, at, longest - at));
     return tell(c);
+}
+
+static int compare(struct comparison *c)
+{
+    int r = compare_files(c);
+    for (unsigned i = 0; i < ARRAY_LEN(c->sides); i++) {
+        vector_free(&c->sides[i].pieces);
+        vector_free(&c->sides[i].bytes);
+    }
+    return r;
 }
 
 bool reader_can_differ(const struct store *one, const struct store *other)
@@ -133,12 +148,61 @@ int reader_differ(const struct reader_file *one, const struct reader_file *other
                   int (*fn)(const struct reader_range *range, void *arg), void *arg)
 {
     struct comparison c = {
-        .sides = {{one->store, one->ino}, {other->store, other->ino}}, .fn = fn, .arg = arg};
+        .sides = {{one->store->local.view, one->ino}, {other->store->local.view, other->ino}},
+        .until = INT64_MAX,
+        .fn = fn,
+        .arg = arg};
     check(reader_can_differ(one->store, other->store));
-    int r = compare_files(&c);
+    return compare(&c);
+}
+
+/* --- of a mount ------------------------------------------------------------------------------- */
+
+static int enter_side(struct store *store, uint64_t ino, struct side *side)
+{
+    struct lookback *lookback = store_lookback(store);
+    side->ino = past_number(ino);
+    side->view = past_slot(ino) ? NULL : store->local.view;
+    if (side->view)
+        return 0;
+    return lookback ? lookback_enter(lookback, past_slot(ino), &side->view) : -ESTALE;
+}
+
+static int check_current(struct store *store, uint64_t ino, const struct side *side)
+{
+    uint64_t version;
+    if (past_slot(ino))
+        return 0;
+    TRY(store_version_in_view(store, ino, &version));
+    return version == side->version ? 0 : -EAGAIN;
+}
+
+int store_differ(struct store *store, const struct store_differ *want)
+{
+    struct comparison c = {.until = want->until, .fn = want->fn, .arg = want->arg};
+    uint64_t generation = change_generation(store->commit.change);
+    int r = 0;
+    for (unsigned i = 0; i < ARRAY_LEN(c.sides) && r == 0; i++)
+        r = enter_side(store, want->inos[i], &c.sides[i]);
+    if (r == 0)
+        r = compare(&c);
     for (unsigned i = 0; i < ARRAY_LEN(c.sides); i++) {
-        vector_free(&c.sides[i].pieces);
-        vector_free(&c.sides[i].bytes);
+        if (r == 0)
+            r = check_current(store, want->inos[i], &c.sides[i]);
+        if (c.sides[i].view && past_slot(want->inos[i]))
+            past_views_leave(store->past, past_slot(want->inos[i]));
     }
-    return r;
+    return r == 0 && change_generation(store->commit.change) != generation ? -EAGAIN : r;
+}
+
+int store_version_in_view(struct store *store, uint64_t ino, uint64_t *ret)
+{
+    struct view_inode below;
+    struct ns_inode inode;
+    TRY(view_inode(store->local.view, ino, &below));
+    TRY(ns_inode(store->local.ns, ino, &inode));
+    if (inode.is_elsewhere)
+        return -EREMOTE;
+    *ret = inode.version;
+    return below.version == inode.version && store_is_durable(store, ino) ? 0 : -EAGAIN;
 }

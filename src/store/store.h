@@ -171,6 +171,23 @@ uint64_t store_missing_bytes(struct store *store, uint64_t seq);
 /* The level of an inode's last change: horizon reached (nvme) or not (stage). */
 bool store_is_durable(struct store *store, uint64_t ino);
 
+/* The version of a regular file's content, where the view has all of it. -EAGAIN: newer content is
+ * in the stage alone, or may be any moment; -EREMOTE: another node has it; -ENOENT. */
+CAIRN_MUST_CHECK int store_version_in_view(struct store *store, uint64_t ino, uint64_t *ret);
+
+/* Where two regular files of a mount differ, each of which may be of an earlier state: as
+ * reader_differ() says, of one moment during the call. -EAGAIN: one of them changes, or its content
+ * is not all in the view; -ESTALE: its state is not there any more. Blocks while a state is opened.
+ */
+struct reader_range;
+struct store_differ {
+    uint64_t inos[2];
+    int64_t until; /* monotonic, ns: what is left then counts as different */
+    int (*fn)(const struct reader_range *range, void *arg);
+    void *arg;
+};
+CAIRN_MUST_CHECK int store_differ(struct store *store, const struct store_differ *want);
+
 /* Returns when the view knows all that is durable, or at `until_ns` (monotonic): it may follow late
  * where it meets errors. Blocks. */
 void store_await_view(struct store *store, int64_t until_ns);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m cairnfs inspect, and diff: the tensors of a checkpoint and where they lie, and how those of two differ."""
+import contextlib
 import json
 import os
 import sys
@@ -67,8 +68,9 @@ def test_each_tensor_and_its_place(run, directory):
             whole = torch.empty(0, dtype=torch.uint8).set_(value.detach().untyped_storage())
             assert content[each["offset"] : each["offset"] + each["bytes"]] == bytes(whole.tolist()), name
     assert said["model.tied"]["offset"] == said["model.view"]["offset"]
-    text = run("inspect", path)
-    assert text.splitlines()[0].split() == ["TYPE", "SHAPE", "OFFSET", "BYTES", "NAME"] and "2 other values" in text.splitlines()[-1]
+    lines = run("inspect", path).splitlines()
+    assert lines[0].split() == ["TYPE", "SHAPE", "OFFSET", "BYTES", "STORED", "NAME"] and "2 other values" in lines[-1]
+    assert lines[1].split()[-2] == "-" and said["model.tied"]["stored_bytes"] is None and "stored" not in lines[-1]
 
 
 def test_safetensors_and_dcp(run, directory):
@@ -135,6 +137,133 @@ def test_differences(run, directory):
     first, second = (save_dcp({"model": {"w": torch.full((5,), value)}}, os.path.join(directory, f"d{value}")) for value in (1.0, 2.0))
     (each,) = json.loads(run("diff", "--json", first, second, code=1))
     assert (each["name"], each["largest"], each["relative"]) == ("model.w", 1.0, 1.0)
+
+
+@contextlib.contextmanager
+def as_user(number):
+    os.seteuid(number)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def large(changed=None):
+    """16 tensors of 1 MiB, which no encoding makes smaller; one of zeros, and two of one storage."""
+    state = {f"w{i}": torch.frombuffer(bytearray(rig.seeded_bytes(i, 1 << 20)), dtype=torch.uint8) for i in range(16)}
+    state |= {"zeros": torch.zeros(1 << 18), "small": torch.arange(9.0), "half": state["w3"][: 1 << 19]}
+    if changed:
+        state[changed][7] ^= 1
+    return state
+
+
+def save_as(kind, state, path):
+    from safetensors.torch import save_file
+
+    if kind == "torch":
+        torch.save(state, path)
+    elif kind == "safetensors":
+        path += ".safetensors"
+        save_file({name: value for name, value in state.items() if name != "half"}, path)
+    else:
+        save_dcp(state, path)
+    return path
+
+
+KINDS = ["torch", "safetensors", "dcp"]
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("kind", KINDS)
+def test_stored_bytes_on_a_mount(run, cairn, kind):
+    """What each tensor takes: its share of chunks. Not known until the content is in chunks, nor by a user who may not ask."""
+    cairn.mount(keep="last:3", writeback_delay="50ms", history_every="100ms")
+    path = save_as(kind, large(), os.path.join(cairn.mnt, "state"))
+    cairn.wait()
+    said = {each["name"]: each for each in json.loads(run("inspect", "--json", path))}
+    for name in (f"w{i}" for i in range(16)):
+        assert (1 << 20) <= said[name]["stored_bytes"] <= said[name]["bytes"] * 1.01 + 1024, said[name]
+    assert said["zeros"]["stored_bytes"] < 20_000 and said["small"]["stored_bytes"] is not None
+    if kind == "torch":
+        assert said["half"]["stored_bytes"] == said["w3"]["stored_bytes"], "they share a storage"
+    text = run("inspect", path).splitlines()
+    assert text[0].split()[4] == "STORED" and text[1].split()[4].isdigit() and text[-1].endswith(" stored")
+    paths = [path] if os.path.isfile(path) else [os.path.join(path, name) for name in os.listdir(path)]
+    stored = sum(int(os.getxattr(each, "user.cairn.stored_bytes")) for each in paths)
+    assert int(text[-1].split()[-2]) == pytest.approx(stored, abs=40_000)
+    cairn.verb("snapshot", "create", cairn.mnt, "then")
+    then = json.loads(run("inspect", "--json", os.path.join(cairn.mnt, ".history", "then", os.path.basename(path))))
+    assert {each["name"]: each["stored_bytes"] for each in then} == {name: each["stored_bytes"] for name, each in said.items()}
+
+
+@pytest.mark.needs_mount
+def test_what_is_not_known_is_read(run, cairn, lane):
+    """What waits in the stage; what another user than the one that mounted asks; a file that is another one now."""
+    from cairnfs import _stored
+
+    cairn.mount(writeback_delay="1h")
+    path = save_as("torch", large(), os.path.join(cairn.mnt, "state"))
+    assert {each["stored_bytes"] for each in json.loads(run("inspect", "--json", path))} == {None}
+    assert run("diff", path, path).startswith("19 same")
+    cairn.wait()
+    file = _stored.File(path)
+    assert _stored.differing(file, file) == [] and _stored.extents_of(file)
+    with as_user(1234):
+        assert _stored.differing(file, file) is None and _stored.extents_of(file) is None
+    with open(path, "r+b") as changed:
+        changed.write(b"P")
+    cairn.wait()
+    assert _stored.differing(file, file) is None and _stored.extents_of(file) is None
+    now = _stored.File(path)
+    assert _stored.differing(now, now) == []
+    with open(path, "r+b") as changed:
+        changed.write(b"P")
+        changed.flush()
+        now = _stored.File(path)
+        assert _stored.differing(now, now) is None, "it is being changed"
+
+
+def read_by(cairn, run, *arguments, code):
+    """What it prints, and the bytes that the mount was asked for."""
+    before = cairn.status()["mount"]["read_bytes_total"]
+    said = json.loads(run("diff", "--json", *arguments, code=code))
+    return said, cairn.status()["mount"]["read_bytes_total"] - before
+
+
+@pytest.mark.needs_mount
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_chunks_are_not_read(run, cairn, kind):
+    """By their names. So it is of a state in .history; and all is compared where no names tell."""
+    cairn.mount(keep="last:3", writeback_delay="50ms", history_every="100ms")
+    one = save_as(kind, large(), os.path.join(cairn.mnt, "one"))
+    cairn.wait()
+    cairn.verb("snapshot", "create", cairn.mnt, "then")
+    other = save_as(kind, large("w5"), os.path.join(cairn.mnt, "other"))
+    cairn.wait()
+    cairn.remount(keep="last:3")  # nothing is in the page cache
+    then = os.path.join(cairn.mnt, ".history", "then", os.path.basename(one))
+    for first, second in (one, other), (then, other):
+        said, count = read_by(cairn, run, first, second, code=1)
+        assert [(each["name"], each["what"], each["largest"]) for each in said] == [("w5", "changed", 1.0)]
+        limit = (4 if kind == "dcp" else 3) << 20  # the tensor of both, and less than a MiB; of a directory the kernel may read ahead
+        assert count < limit, f"{count} bytes were read"
+    said, count = read_by(cairn, run, then, one, code=0)
+    assert said == [] and count < 1 << 20
+    plain = save_as(kind, large("w5"), os.path.join(cairn.root, "plain"))
+    assert [each["name"] for each in read_by(cairn, run, one, plain, code=1)[0]] == ["w5"]
+
+
+@pytest.mark.needs_mount
+def test_equal_bytes_need_an_equal_form(run, cairn):
+    """Tensors that show one storage in another way are not the same, although no byte of a tensor differs."""
+    cairn.mount()
+    base, paths = torch.arange(1 << 18, dtype=torch.float32), []
+    for name, view in ("one", base.view(512, 512)), ("other", base.view(512, 512).t()), ("later", base[1:]), ("sooner", base[:-1]):
+        torch.save({"a": view, "b": base}, path := os.path.join(cairn.mnt, name))
+        paths.append(path)
+    cairn.wait()
+    assert "1 same, 1 changed" in run("diff", *paths[:2], code=1)
+    assert "1 same, 1 changed" in run("diff", *paths[2:], code=1)
 
 
 def test_as_a_program(request, directory):

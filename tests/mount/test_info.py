@@ -233,6 +233,32 @@ def ask(cairn, text):
         return json.loads(sock.makefile().readline())
 
 
+def test_where_two_files_differ(cairn):
+    """By their chunks: in more places than an answer has room for, so the last one reaches to the end. Holes are equal, and have no extent."""
+    cairn.mount()
+    size, step = 4200 * 8192, 8192
+    one, other = os.path.join(cairn.mnt, "one"), os.path.join(cairn.mnt, "other")
+    for path in one, other:
+        with open(path, "wb") as file:
+            file.truncate(size)
+    with open(one, "r+b", 0) as file:
+        for i in range(0, size, step):
+            file.seek(i)
+            file.write(os.urandom(4096))
+    cairn.verb("wait", cairn.mnt)
+    inos = [os.stat(path).st_ino for path in (one, other)]
+    answer = ask(cairn, json.dumps({"verb": "differ", "ino": inos[0], "other": inos[1]}))
+    found = [tuple(map(int, row.split(":"))) for row in answer["ranges"]]
+    assert found[:-1] == [(i * step, 4096) for i in range(4095)] and found[-1] == (4095 * step, size - 4096 - 4095 * step)
+    assert answer["file"] == f"{size}:{os.stat(one).st_mtime_ns}"
+    extents, at = [], 0
+    while at is not None:
+        answer = ask(cairn, json.dumps({"verb": "extents", "ino": inos[0], "at": at}))
+        extents, at = extents + answer["extents"], answer.get("at")
+    assert [tuple(map(int, row.split(":")))[:2] for row in extents] == [(i, 4096) for i in range(0, size, step)]
+    assert ask(cairn, json.dumps({"verb": "extents", "ino": inos[1], "at": 0}))["extents"] == []
+
+
 def test_bad_questions(cairn):
     """What no verb asks gets an error, and the next question an answer."""
     cairn.mount()
@@ -247,6 +273,11 @@ def test_bad_questions(cairn):
     assert ask(cairn, f'{{"verb":"users","at":0,"chunks":["{one}"]}}') == {"users": []}
     for ino in ("-1", '"x"', "1.5", "99999999", "null"):
         assert ask(cairn, '{"verb":"look","ino":%s}' % ino)["errno"] in (errno.EINVAL, errno.ENOENT), ino
+    cairn.verb("wait", cairn.mnt)
+    for fields in ('"ino":1', '"ino":1,"at":0', '"ino":-1,"at":0', '"ino":99999999,"at":0', '"ino":2,"at":"18446744073709551615"',
+                   '"ino":"18446744073709551615","at":0', '"ino":"562949953421312","at":0', '"ino":"18446462598732840961","at":0'):
+        assert ask(cairn, '{"verb":"extents",%s}' % fields)["errno"] in (errno.EINVAL, errno.ENOENT, errno.ESTALE), fields
+        assert ask(cairn, '{"verb":"differ","other":1,%s}' % fields)["errno"] in (errno.EINVAL, errno.ENOENT, errno.ESTALE), fields
     assert ask(cairn, '{"verb":"survey"}')["done"] == 0
     todo = ["f12345:0", "d12345:0", "f1:5"]
     while todo:  # one answer does at least one of them, and as many as fit in 100 ms
