@@ -10,6 +10,7 @@ import time
 import pytest
 
 import by_reference
+import processes
 import rig
 import successor
 from test_keep import SMALL, Kept, cut_of, top, tree
@@ -254,6 +255,29 @@ def test_only_some_are_open_at_once(writer):
     rig.poll(lambda: tree(top(writer.node, names[VIEWS_MAX]))["step"] == expected[names[VIEWS_MAX]], 10, "a place")
     for fd in fds[1:]:
         os.close(fd)
+
+
+def test_memory_of_open_snapshots(writer, sanitized):
+    """At most 8 MiB for each, of 10,000 files."""
+    if sanitized:
+        pytest.skip("skipped: measures memory, which sanitizers multiply")
+    node, names = writer.node, [f"many{number}" for number in range(VIEWS_MAX)]
+    os.mkdir(os.path.join(node.mnt, "run"))
+    for number in range(10_000):
+        rig.write_file(os.path.join(node.mnt, "run", f"{number:05}"), b"%05d" % number)
+    for name in names:
+        rig.write_file(os.path.join(node.mnt, "changed"), name)
+        node.verb("snapshot", "create", node.mnt, name)
+    node.umount()
+    node.mount(gc_grace="1h")
+    rig.run("ls", "-l", os.path.join(node.mnt, "run"))
+    before = processes.rss_bytes(node.proc.pid)
+    for name in names:
+        assert rig.run("ls", "-l", top(node, name, "run")).count("\n") == 10_001
+    assert len(os.listdir(os.path.join(node.store, "history"))) == VIEWS_MAX  # open at once
+    grown = processes.rss_bytes(node.proc.pid) - before
+    assert grown <= VIEWS_MAX * 8 * rig.MIB, grown
+    print(f"{grown / rig.MIB:.1f} MiB")
 
 
 def test_gc_leaves_what_is_read(writer):
