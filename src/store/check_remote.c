@@ -109,14 +109,28 @@ static int read_index(void *arg)
  * hurts no reader. */
 static int check_pack_index(struct pack_check *check)
 {
+    if (check->known)
+        return 0;
     int r = remote_look_twice(check->all->store->remote, check->pack.pack, read_index, check);
     check->index_error = reader_is_damage(r) ? r : 0;
     return reader_is_damage(r) ? 0 : r;
 }
 
-static int check_pack_content(struct pack_check *check, const struct reader_entries *entries)
+/* Leaves out chunks that were looked at for another state. */
+static void leave_out_known(struct pack_check *check)
+{
+    size_t kept = 0;
+    for (size_t i = 0; check->known && i < check->entries.count; i++)
+        if (!vector_search(&check->known->offsets, &check->entries.at[i].offset, compare_u64))
+            check->entries.at[kept++] = check->entries.at[i];
+    if (check->known)
+        check->entries.count = kept;
+}
+
+static int check_pack_content(struct pack_check *check)
 {
     struct remote_check *c = check->all;
+    const struct reader_entries *entries = &check->entries;
     const struct reader_calls calls = {ignore_part, note_lost_chunk, check};
     uint64_t bytes = 0;
     int r = 0;
@@ -130,7 +144,7 @@ static int check_pack_content(struct pack_check *check, const struct reader_entr
     }
     /* The content tells what a damaged index means for it. */
     check->is_read = check->is_read || check->index_error < 0;
-    if (check->is_read)
+    if (check->is_read && entries->count > 0)
         r = reader_plan_pack(c->store, entries, check_pack_group, &calls);
     for (size_t i = 0; i < entries->count; i++)
         bytes += entries->at[i].stored_len;
@@ -144,12 +158,12 @@ static void check_one_pack(void *arg)
 {
     struct pack_check *check = arg;
     struct remote_check *c = check->all;
-    _cleanup_vector_ struct reader_entries entries = {0};
     int r = c->options->is_interrupted() ? -EINTR : check_pack_index(check);
     if (r == 0)
-        r = reader_pack_chunks(c->store, check->pack.pack, &entries);
+        r = reader_pack_chunks(c->store, check->pack.pack, &check->entries);
+    leave_out_known(check);
     if (r == 0)
-        r = check_pack_content(check, &entries);
+        r = check_pack_content(check);
     LOCK_SCOPE(&c->found.lock);
     if (r < 0 && c->found.error == 0)
         c->found.error = r;
@@ -165,12 +179,14 @@ static bool is_sampled(unsigned percent)
 static int add_pack(const struct view_remote_pack *pack, void *arg)
 {
     struct remote_check *c = arg;
-    if (pack->unreferenced || pack->gone || pack->live_count == 0 ||
-        vector_search(&c->known, &pack->pack, compare_u64))
+    struct known_pack *known = vector_search(&c->known, &pack->pack, compare_u64);
+    if (pack->unreferenced || pack->gone || pack->live_count == 0 || (known && known->is_done))
         return 0;
-    vector_add(&c->packs, (struct pack_check){
-                              .all = c, .pack = *pack, .is_read = is_sampled(c->options->sample)});
-    c->counts.pack_bytes += pack->length;
+    vector_add(&c->packs, (struct pack_check){.all = c,
+                                              .pack = *pack,
+                                              .known = known,
+                                              .is_read = known ? known->is_read
+                                                               : is_sampled(c->options->sample)});
     return 0;
 }
 
@@ -188,11 +204,46 @@ char *remote_check_describe(const struct pack_check *check)
                : NULL;
 }
 
-static void count_pack(struct remote_check *c, const struct pack_check *check)
+/* Of a pack all chunks of which were looked at it need not be known which these are. */
+static void note_known(struct known_pack *known, const struct pack_check *check)
 {
+    size_t count = check->is_read ? check->entries.count : 0;
+    known->is_done =
+        check->index_error == -ENOENT || known->offsets.count + count >= check->pack.count;
+    for (size_t i = 0; i < count && !known->is_done; i++)
+        vector_add(&known->offsets, check->entries.at[i].offset);
+    if (known->is_done)
+        vector_free(&known->offsets);
+    vector_sort(&known->offsets, compare_u64);
+}
+
+static void count_pack(struct remote_check *c, struct pack_check *check)
+{
+    bool is_bad = check->index_error < 0 || check->bad_chunks > 0;
+    struct known_pack first = {.pack = check->pack.pack, .is_read = check->is_read};
+    struct known_pack *known = check->known ? check->known : &first;
+    c->counts.bad_packs += is_bad && !known->is_bad;
+    known->is_bad = known->is_bad || is_bad;
+    note_known(known, check);
+    vector_free(&check->entries);
+    if (check->known)
+        return;
+    c->counts.packs++;
+    c->counts.pack_bytes += check->pack.length;
     c->counts.read_packs += check->is_read && check->index_error != -ENOENT;
-    c->counts.bad_packs += check->index_error < 0 || check->bad_chunks > 0;
-    vector_add(&c->known, check->pack.pack);
+    vector_add(&c->known, first);
+}
+
+/* Known ones first: what else there is moves the others. */
+static void count_packs(struct remote_check *c)
+{
+    for (unsigned round = 0; round < 2; round++)
+        for (size_t i = 0; i < c->packs.count; i++)
+            if (round == (c->packs.at[i].known == NULL))
+                count_pack(c, &c->packs.at[i]);
+    for (size_t i = 0; i < c->packs.count; i++)
+        c->packs.at[i].known = NULL;
+    vector_sort(&c->known, compare_u64);
 }
 
 int remote_check_packs(struct remote_check *c)
@@ -207,10 +258,7 @@ int remote_check_packs(struct remote_check *c)
     for (size_t i = 0; i < c->packs.count; i++)
         pool_submit(pool, check_one_pack, &c->packs.at[i]);
     pool_free(pool);
-    for (size_t i = 0; i < c->packs.count; i++)
-        count_pack(c, &c->packs.at[i]);
-    vector_sort(&c->known, compare_u64);
-    c->counts.packs += c->packs.count;
+    count_packs(c);
     c->counts.chunks = c->found.chunks;
     c->counts.bytes = c->found.bytes;
     return c->found.error;
@@ -389,6 +437,8 @@ void remote_check_free(struct remote_check *c)
     if (!c)
         return;
     HASH_FREE_ALL(c->found.bad);
+    for (size_t i = 0; i < c->known.count; i++)
+        vector_free(&c->known.at[i].offsets);
     vector_free(&c->packs);
     vector_free(&c->known);
     mutex_done(&c->found.lock);

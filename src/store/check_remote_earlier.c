@@ -4,23 +4,27 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "prefix/check.h"
 #include "prefix/heads.h"
 #include "prefix/prefix.h"
 #include "snapshots/policy.h"
 #include "store/check_remote_internal.h"
 #include "store/past_internal.h"
 
-#define STATES_MAX 1000u
+#define HEADS_MAX 50000u
 #define NAMED_MAX 5u /* states that a line names */
 
 struct earlier_state {
-    const struct past_head *head;
+    uint64_t number; /* of its head */
+    int64_t published;
     const char *name; /* of a snapshot; NULL: none */
+    bool is_told;     /* what its head lacks was told */
 };
 
 struct hurt_pack {
     uint64_t pack;
-    char *what; /* NULL: the newest state needs it, too, and it was told */
+    char *what;                /* NULL: the newest state needs it, too, and it was told */
+    struct chunk_names chunks; /* that are damaged, ascending; none: the pack as a whole is */
     VECTOR(size_t) states;
 };
 
@@ -40,12 +44,15 @@ static bool is_same_state(const struct past_head *a, const struct past_head *b)
     return memcmp(a->state, b->state, sizeof a->state) == 0;
 }
 
-static const char *find_name(const struct earlier_check *e, const struct past_head *head)
+/* Those that were given up may lack what they name: that was known then. */
+static void leave_out_given_up(struct earlier_check *e)
 {
-    for (size_t i = 0; i < e->names.count; i++)
-        if (e->names.at[i].error == 0 && e->names.at[i].head.number == head->number)
-            return e->names.at[i].name;
-    return NULL;
+    size_t kept = 0;
+    for (size_t i = 0; i < e->heads.count; i++)
+        if (head_after_given_up(past_newest(e->past), e->heads.at[i].number) ==
+            e->heads.at[i].number)
+            e->heads.at[kept++] = e->heads.at[i];
+    e->heads.count = kept;
 }
 
 /* As gc chooses them. */
@@ -55,24 +62,39 @@ static void choose_by_policy(struct earlier_check *e, bool *stays)
     for (size_t i = 0; i < e->heads.count; i++)
         vector_add(&states, (struct keep_state){.cut = e->heads.at[i].cut,
                                                 .published = e->heads.at[i].published});
-    keep_choose(past_keep(e->past), states.at, states.count);
+    keep_choose(&past_newest(e->past)->keep, states.at, states.count);
     for (size_t i = 0; i < states.count; i++)
         stays[i] = states.at[i].stays;
     vector_free(&states);
 }
 
+/* Adds a state that stays, unless it is the newest one. One with several names has the first. */
+static void add_state(struct earlier_check *e, const struct past_head *head, const char *name,
+                      bool is_told)
+{
+    size_t count = e->heads.count;
+    if (head->error < 0 || (count > 0 && is_same_state(head, &e->heads.at[count - 1])))
+        return;
+    for (size_t i = 0; i < e->states.count; i++)
+        if (e->states.at[i].number == head->number)
+            return;
+    vector_add(&e->states, (struct earlier_state){head->number, head->published, name, is_told});
+}
+
 /* States that stay for longer than the grace. Others may be without what scrub has found damaged
- * and stored elsewhere, and go soon. Damaged heads are told already. */
+ * and stored elsewhere, and go soon. What has a name is a copy of its head: it stays whatever
+ * became of the head itself. */
 static void choose_states(struct earlier_check *e)
 {
     _cleanup_free_ bool *stays = xcalloc(e->heads.count + 1, sizeof *stays);
+    for (size_t i = 0; i < e->names.count; i++)
+        if (e->names.at[i].error == 0)
+            add_state(e, &e->names.at[i].head, e->names.at[i].name, false);
     choose_by_policy(e, stays);
-    for (size_t i = 0; i < e->heads.count; i++) {
-        const struct past_head *head = &e->heads.at[i], *newest = &e->heads.at[e->heads.count - 1];
-        const char *name = find_name(e, head);
-        if (head->error == 0 && (stays[i] || name) && !is_same_state(head, newest))
-            vector_add(&e->states, (struct earlier_state){head, name});
-    }
+    for (size_t i = 0; i < e->heads.count; i++)
+        if (stays[i])
+            add_state(e, &e->heads.at[i], NULL, e->heads.count - i <= PREFIX_CHECK_HEADS);
+    vector_sort(&e->states, compare_u64);
 }
 
 static void report_names(struct earlier_check *e)
@@ -90,50 +112,102 @@ static void report_names(struct earlier_check *e)
 
 static int list_states(struct earlier_check *e)
 {
-    bool has_older;
-    TRY(past_list(e->past, STATES_MAX, &e->heads, &has_older));
+    bool has_older = false;
     TRY(past_list_names(e->past, &e->names));
-    choose_states(e);
     report_names(e);
+    if (e->names.count == 0 && !head_keep_is_set(&past_newest(e->past)->keep))
+        return 0;
+    TRY(past_list(e->past, HEADS_MAX, &e->heads, &has_older));
+    leave_out_given_up(e);
+    choose_states(e);
     if (has_older)
-        remote_check_note("states before the newest 1000 heads are not looked at", e->all);
+        remote_check_note("of states before the newest 50000 heads only those with a name are "
+                          "looked at",
+                          e->all);
     return 0;
 }
 
 /* --- one state -------------------------------------------------------------------------------- */
 
-static void add_new_damage(struct earlier_check *e)
+static int compare_chunks(const void *a, const void *b)
 {
-    for (size_t i = 0; i < e->all->packs.count; i++) {
-        const struct pack_check *check = &e->all->packs.at[i];
-        char *what = remote_check_describe(check);
-        if (what)
-            vector_add(&e->hurt, (struct hurt_pack){.pack = check->pack.pack, .what = what});
-    }
+    return memcmp(a, b, sizeof(struct chunk_name));
 }
 
-/* A later state than the one with which a pack was found may need it, too. */
+static void add_damage(struct earlier_check *e, const struct pack_check *check)
+{
+    struct hurt_pack hurt = {.pack = check->pack.pack, .what = remote_check_describe(check)};
+    if (!hurt.what)
+        return;
+    struct bad_chunk *bad, *next;
+    HASH_ITER(hh, e->all->found.bad, bad, next)
+    if (check->index_error == 0 && bad->pack == hurt.pack && !bad->is_through_base)
+        vector_add(&hurt.chunks, bad->name);
+    vector_sort(&hurt.chunks, compare_chunks);
+    vector_add(&e->hurt, hurt);
+}
+
+static void add_new_damage(struct earlier_check *e)
+{
+    for (size_t i = 0; i < e->all->packs.count; i++)
+        add_damage(e, &e->all->packs.at[i]);
+}
+
+/* Does the state that is shown need what is damaged? */
+static int needs_hurt(const struct earlier_check *e, const struct hurt_pack *hurt, bool *ret)
+{
+    _cleanup_vector_ struct reader_entries entries = {0};
+    struct view_remote_pack pack;
+    *ret = false;
+    int r = view_remote_pack(past_view(e->past), hurt->pack, &pack);
+    if (r < 0 || pack.live_count == 0 || pack.unreferenced || pack.gone)
+        return r == -ENOENT ? 0 : r;
+    TRY(reader_pack_chunks(e->all->store, hurt->pack, &entries));
+    *ret = hurt->chunks.count == 0;
+    for (size_t i = 0; i < entries.count && !*ret; i++)
+        *ret = vector_search(&hurt->chunks, &entries.at[i].name, compare_chunks);
+    return 0;
+}
+
+/* A later state than the one with which damage was found may need it, too. */
 static int note_hurt(struct earlier_check *e, size_t state)
 {
     for (size_t i = 0; i < e->hurt.count; i++) {
-        struct view_remote_pack pack;
-        int r = view_remote_pack(past_view(e->past), e->hurt.at[i].pack, &pack);
-        if (r < 0 && r != -ENOENT)
-            return r;
-        if (r == 0 && pack.live_count > 0 && !pack.unreferenced && !pack.gone)
+        bool is_needed;
+        TRY(needs_hurt(e, &e->hurt.at[i], &is_needed));
+        if (is_needed)
             vector_add(&e->hurt.at[i].states, state);
     }
     return 0;
 }
 
-/* One that lost a run, or that gc took, cannot be shown: the first was told. */
+/* Its head, or the name, may be deleted meanwhile. */
+static bool is_there(struct earlier_check *e, const struct earlier_state *state)
+{
+    return past_has(e->past, state->number, state->name);
+}
+
+static void report_unreadable(struct earlier_check *e, const struct earlier_state *state,
+                              const char *text)
+{
+    char object[OBJECT_NAME_LEN];
+    object_name("heads", state->number, object);
+    _cleanup_free_ char *name = state->name ? xasprintf("snapshots/%s", state->name) : NULL;
+    _cleanup_free_ char *what = xasprintf("its state cannot be read: %s", text);
+    if (!state->is_told && is_there(e, state))
+        remote_check_report(name ? name : object, what, e->all);
+}
+
 static int check_state(struct earlier_check *e, size_t i)
 {
     struct remote_check *c = e->all;
+    const struct earlier_state *state = &e->states.at[i];
     _cleanup_free_ char *text = NULL;
     if (c->options->is_interrupted())
         return -EINTR;
-    int r = past_show(e->past, e->states.at[i].head->number, &text);
+    int r = past_show_named(e->past, state->number, state->name, &text);
+    if (prefix_object_is_lost(r))
+        report_unreadable(e, state, text);
     if (r < 0)
         return prefix_object_is_lost(r) ? 0 : r;
     HASH_FREE_ALL(c->found.bad); /* a chunk may have another place in this state */
@@ -149,10 +223,9 @@ static int check_state(struct earlier_check *e, size_t i)
 static char *describe_state(const struct earlier_state *state)
 {
     char when[TEXT_TIME_LEN];
-    text_time(state->head->published, when);
-    return state->name
-               ? xasprintf("the snapshot %s", state->name)
-               : xasprintf("head %llu of %s", (unsigned long long)state->head->number, when);
+    text_time(state->published, when);
+    return state->name ? xasprintf("the snapshot %s", state->name)
+                       : xasprintf("head %llu of %s", (unsigned long long)state->number, when);
 }
 
 /* Those that are still there; snapshots with a name first. NULL: none. */
@@ -163,7 +236,7 @@ static char *describe_states(struct earlier_check *e, const struct hurt_pack *hu
     for (size_t i = 0; i < 2 * hurt->states.count; i++) {
         const struct earlier_state *state = &e->states.at[hurt->states.at[i % hurt->states.count]];
         bool is_first_round = i < hurt->states.count;
-        if (is_first_round != (state->name != NULL) || !past_has(e->past, state->head->number))
+        if (is_first_round != (state->name != NULL) || !is_there(e, state))
             continue;
         if (named++ >= NAMED_MAX) {
             more++;
@@ -198,6 +271,7 @@ static void earlier_done(struct earlier_check *e)
 {
     for (size_t i = 0; i < e->hurt.count; i++) {
         free(e->hurt.at[i].what);
+        vector_free(&e->hurt.at[i].chunks);
         vector_free(&e->hurt.at[i].states);
     }
     vector_free(&e->hurt);

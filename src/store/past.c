@@ -262,11 +262,22 @@ static int show_next(struct past *past, const struct head *head)
     return 0;
 }
 
-static int fetch_head(struct past *past, uint64_t number, struct head *head)
+/* `name`: of what has a copy of it; NULL: the head itself. */
+static int read_head_of(struct past *past, uint64_t number, const char *name, struct head *head)
+{
+    if (!name)
+        return head_read(prefix_of(past), number, head);
+    _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
+    TRY(named_read(prefix_of(past), name, snapshot));
+    *head = snapshot->head;
+    return head->number == number ? 0 : -ENOENT; /* the name was given to another one */
+}
+
+static int fetch_head(struct past *past, uint64_t number, const char *name, struct head *head)
 {
     struct lost_object lost;
     cause_note("its head is damaged or missing");
-    TRY(head_read(prefix_of(past), number, head));
+    TRY(read_head_of(past, number, name, head));
     TRY(local_allow_encodings(&past->store->local, head->incompat));
     return runs_fetch_head(prefix_of(past), head, &lost);
 }
@@ -289,12 +300,17 @@ static int show_local(struct past *past, uint64_t number, char **ret_text)
 
 int past_show(struct past *past, uint64_t number, char **ret_text)
 {
-    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     *ret_text = NULL;
     check(number > past->shown->number);
-    if (!past->store)
-        return show_local(past, number, ret_text);
-    int r = fetch_head(past, number, head);
+    return past->store ? past_show_named(past, number, NULL, ret_text)
+                       : show_local(past, number, ret_text);
+}
+
+int past_show_named(struct past *past, uint64_t number, const char *name, char **ret_text)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    *ret_text = NULL;
+    int r = fetch_head(past, number, name, head);
     if (r == 0 && head->run_count == 0)
         r = -ENODATA;
     if (r == 0)
@@ -319,16 +335,16 @@ struct store *past_store(struct past *past)
     return past->store;
 }
 
-const struct head_keep *past_keep(const struct past *past)
+const struct head *past_newest(const struct past *past)
 {
     check(past->store != NULL);
-    return &remote_prefix(past->store->remote)->head.keep;
+    return &remote_prefix(past->store->remote)->head;
 }
 
-bool past_has(struct past *past, uint64_t number)
+bool past_has(struct past *past, uint64_t number, const char *name)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    return head_read(prefix_of(past), number, head) != -ENOENT;
+    return read_head_of(past, number, name, head) != -ENOENT;
 }
 
 const struct past_inos *past_changes(const struct past *past)

@@ -11,11 +11,15 @@ DEFINE_VECTOR(past_inos, uint64_t);
 struct view *past_view(struct past *past);
 /* That reads it; of a remote. */
 struct store *past_store(struct past *past);
-/* What its newest head says of -o keep. */
-struct head_keep;
-const struct head_keep *past_keep(const struct past *past);
-/* Does the remote have the head still? Blocks. */
-bool past_has(struct past *past, uint64_t number);
+/* The newest head. */
+struct head;
+const struct head *past_newest(const struct past *past);
+/* As past_show(), of a remote; what has the name `name` has a copy of the head, and that is taken.
+ * NULL: the head itself. */
+CAIRN_MUST_CHECK int past_show_named(struct past *past, uint64_t number, const char *name,
+                                     char **ret_text);
+/* Does the remote have that still? Blocks. */
+bool past_has(struct past *past, uint64_t number, const char *name);
 /* Inodes whose rows differ from those of the state that was shown when they were taken last, in any
  * order, some more than once; NULL: not known, maybe all. Forgotten by past_take_changes(). */
 const struct past_inos *past_changes(const struct past *past);

@@ -153,6 +153,79 @@ def test_damage_that_hurts_only_a_snapshot_is_told(kept, how):
     assert kept.shown("--at", "a") == tree
 
 
+def flip_where(kept, packs, content):
+    """One bit of the pack in which this lies as it is."""
+    (name, data), = [(name, data) for name, data in packs.items() if content in data]
+    at = data.index(content)
+    kept.remote.put(name, data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+    return name
+
+
+def test_a_chunk_that_only_a_snapshot_needs_is_verified(kept):
+    """Also where it shares its pack with chunks of the newest state; of the states that need the pack, those that need the chunk are named."""
+    kept.node.mount(reduce="off", writeback_delay="1s", keep="last:10")
+    kept.put("stays.pt", 2)
+    kept.put("model.pt", 1)
+    _, tree = create(kept, "a")
+    packs = {name: kept.remote.get(name) for name in kept.remote.names("packs/")}
+    kept.remove("model.pt")
+    kept.publish()
+    kept.put("other.pt", 3)
+    create(kept, "b")
+    kept.remove("other.pt")
+    kept.publish()
+    assert "clean" in fsck(kept, 0)
+    name = flip_where(kept, packs, tree["model.pt"][1000:1100])
+    assert tree["stays.pt"][1000:1100] in packs[name]
+    found = fsck(kept, 4)
+    assert f"problem: {name}: 1 of 2 chunks that files need are damaged: of the snapshot a\n" in found, found
+    kept.remote.put(name, packs[name])
+    flip_where(kept, packs, tree["stays.pt"][1000:1100])
+    found = fsck(kept, 4)
+    assert "problem: /stays.pt: " in found and f"{name} hurts earlier states, too: the snapshot a, the snapshot b" in found, found
+
+
+@pytest.mark.parametrize("lost", ["packs/", "runs/"])
+def test_damage_hurts_a_snapshot_whose_head_is_lost(kept, lost):
+    """What has the name is a copy of it."""
+    kept.node.mount(reduce="off")
+    kept.put("model.pt", 1)
+    number, _ = create(kept, "a")
+    objects = [*kept.remote.names(lost), *kept.remote.names("copies/" if lost == "runs/" else lost)]
+    kept.remove("model.pt")
+    checkpoints(kept, 4)
+    collect(kept)
+    kept.remote.delete(f"heads/{number:016x}")
+    assert "1 earlier states" in fsck(kept, 0)
+    for name in objects:
+        kept.remote.delete(name)
+    found = fsck(kept, 4)
+    assert "of the snapshot a\n" in found if lost == "packs/" else "problem: snapshots/a: its state cannot be read: " in found, found
+
+
+def test_heads_that_were_given_up_are_no_states_that_stay(kept):
+    """Nor do they count where the policy chooses: so gc leaves the state before that with which the history goes on."""
+    kept.node.mount(reduce="off", keep="last:3", gc_grace="1h")
+    checkpoints(kept, 2)
+    older = set(kept.remote.names("packs/"))
+    checkpoints(kept, 1, 2)
+    stays = set(kept.remote.names("packs/")) - older
+    checkpoints(kept, 2, 3)
+    kept.node.umount(drain="remote")
+    heads = kept.remote.heads()
+    for run in set(runs_of(heads[max(heads)])) - set(runs_of(heads[max(heads) - 1])):
+        kept.remote.delete(f"runs/{run:016x}")
+        kept.remote.delete(f"copies/{run:016x}")
+    kept.node = kept.node.fresh()
+    kept.node.mount(rollback=True, keep="last:3", gc_grace="1h")
+    checkpoints(kept, 1, 10)
+    fsck(kept, 0)
+    for name in stays:
+        kept.remote.delete(name)
+    found = fsck(kept, 4)
+    assert all(f"problem: {name}: is missing; " in found for name in stays), found
+
+
 def test_a_name_that_is_damaged(kept, rng):
     """Nothing goes that it might name, until it is deleted."""
     kept.node.mount(keep="last:1")
