@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The part of a scrub that verifies what earlier states alone need. Nothing else has a copy of it:
  * damage is told, with the states that it hurts. */
+#include "base/clock.h"
 #include "prefix/prefix.h"
 #include "remote/chunks.h"
 #include "remote/maintenance.h"
@@ -9,6 +10,8 @@
 #include "view/remote.h"
 
 #define NAMED_MAX 5u /* heads that a line names */
+#define LEARN_TRIES 10u
+#define LEARN_AGAIN_NS (3ll * 1000000000)
 
 struct collecting {
     struct scrub *s;
@@ -61,10 +64,13 @@ int scrub_local_snapshots(struct scrub *s)
     int r = 0;
     local_snapshots_packs(s->store->own->snapshots, &packs);
     for (size_t i = 0; i < packs.count && r == 0; i++) {
+        if (!packs_pin(s->store->commit.packs, packs.at[i]))
+            continue; /* what needed it was given up meanwhile */
         s->needed_by = local_snapshots_that_need(s->store->own->snapshots, packs.at[i]);
         r = job_is_cancelled(s->job) ? -ECANCELED
             : s->needed_by           ? scrub_dead_chunks(s, packs.at[i])
-                                     : 0; /* it was given up meanwhile */
+                                     : 0;
+        packs_unpin(s->store->commit.packs, packs.at[i]);
         free(s->needed_by);
         s->needed_by = NULL;
     }
@@ -85,12 +91,25 @@ static bool is_over(void *arg)
     return job_is_cancelled(s->job);
 }
 
-/* Which states stay is known from a pass of gc: this one deletes nothing. */
-static bool learn_states(struct scrub *s)
+/* Which states stay is known from a pass of gc: this one deletes nothing. It can be made once the
+ * newest changes are published; and not by a mount that does not hold the prefix. */
+static int learn_states(struct scrub *s, bool *ret_known)
 {
-    struct remote_gc_request request = {
-        .dry_run = true, .say = say_nothing, .is_cancelled = is_over, .arg = s};
-    return remote_gc_ask(s->store->remote, &request) == 0;
+    int r = -EAGAIN;
+    for (unsigned i = 0; i < LEARN_TRIES && r == -EAGAIN; i++) {
+        struct remote_gc_request request = {
+            .dry_run = true, .say = say_nothing, .is_cancelled = is_over, .arg = s};
+        if (i > 0 && !job_sleep(s->job, clock_monotonic_ns() + LEARN_AGAIN_NS))
+            return -ECANCELED;
+        r = remote_gc_ask(s->store->remote, &request);
+    }
+    *ret_known = r == 0;
+    if (r < 0 && r != -ECANCELED)
+        job_say(s->job,
+                "remote: which earlier states stay cannot be told now, and what they alone need is "
+                "not verified; 'cairn fsck %s' verifies it",
+                s->store->local.options.remote.name);
+    return r == -EAGAIN || r == -ESHUTDOWN ? 0 : r;
 }
 
 static int add_unreferenced(const struct view_remote_pack *pack, void *arg)
@@ -117,8 +136,21 @@ static char *find_states(struct scrub *s, const struct view_remote_pack *pack)
                                    : NULL;
 }
 
+/* Gc may delete it meanwhile, once the states that need it are given up. */
+static int is_there_still(struct scrub *s, uint64_t id, bool *ret)
+{
+    struct view_remote_pack now;
+    int r = view_remote_pack(s->store->local.view, id, &now);
+    *ret = r == 0 && !now.gone;
+    return r == -ENOENT ? 0 : r;
+}
+
 static int bad_in_state(struct scrub *s, const struct chunk_entry *entry, int error)
 {
+    bool is_there;
+    TRY(is_there_still(s, entry->pack, &is_there));
+    if (!is_there)
+        return 0;
     job_count(s->job, &(struct job_counts){.found = 1, .unhealed = 1});
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s: it hurts %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
@@ -150,13 +182,12 @@ static int look_at_index(void *arg)
     return length == look->pack->length ? 0 : -EUCLEAN;
 }
 
-/* Gc may delete it meanwhile. */
 static int bad_pack(struct scrub *s, uint64_t id, int error)
 {
-    struct view_remote_pack now;
-    int r = view_remote_pack(s->store->local.view, id, &now);
-    if (r < 0 || now.gone)
-        return r == -ENOENT ? 0 : r;
+    bool is_there;
+    TRY(is_there_still(s, id, &is_there));
+    if (!is_there)
+        return 0;
     job_count(s->job, &(struct job_counts){.found = 1, .unhealed = 1});
     job_say(s->job, "remote: packs/%016llx: it %s: it hurts %s; 'cairn fsck %s' tells more",
             (unsigned long long)id, scrub_explain(error), s->needed_by,
@@ -193,9 +224,10 @@ int scrub_earlier_states(struct scrub *s)
 {
     _cleanup_vector_ struct numbers packs = {0};
     TRY(view_remote_packs(s->store->local.view, add_unreferenced, &packs));
-    if (packs.count == 0 || !learn_states(s))
-        return 0;
-    for (size_t i = 0; i < packs.count; i++)
+    bool is_known = false;
+    if (packs.count > 0)
+        TRY(learn_states(s, &is_known));
+    for (size_t i = 0; i < packs.count && is_known; i++)
         TRY(job_is_cancelled(s->job) ? -ECANCELED : scrub_unreferenced(s, packs.at[i]));
     return 0;
 }
