@@ -405,6 +405,15 @@ def on_remote(request, mount_factory, directory, plain):
 
 
 @pytest.fixture
+def clock_library(request, sanitized):
+    """What wall_clock.py preloads."""
+    path = os.path.abspath(os.path.join(request.config.getoption("--build"), "tests", "faults", "libfaultclock.so"))
+    if sanitized or not os.path.exists(path):
+        pytest.skip("skipped: a sanitizer cannot be preloaded beside the clock" if sanitized else "skipped: the tests were not built")
+    return path
+
+
+@pytest.fixture
 def cairn(request, mount_factory, directory):
     """A private store with its mountpoint, not yet mounted."""
     return mount_factory(directory, request=request)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The head of an earlier state, which a reader asks for: options->at. A head is there until the
  * grace of the writer's gc is over, and as long as it is, so is all that it names. */
+#include "base/pool.h"
 #include "base/text.h"
 #include "prefix/heads.h"
 #include "prefix/named.h"
@@ -19,39 +20,91 @@ static void drop_candidate(struct choosing *c, size_t i)
             (--c->numbers.count - i) * sizeof *c->numbers.at);
 }
 
-/* Reads candidate i; one that cannot be read is none any more (*ret_is_there). */
-static int read_candidate(struct choosing *c, size_t i, bool *ret_is_there)
+/* Candidate i cannot be read. An error that is no damage ends it. */
+static int drop_lost(struct choosing *c, size_t i, int error)
 {
-    uint64_t number = c->numbers.at[i];
-    int r = head_read(c->prefix, number, c->head);
-    *ret_is_there = r == 0;
-    if (!prefix_object_is_lost(r))
-        return r;
-    if (r != -ENOENT)
-        vector_add(&c->damaged, number);
+    if (!prefix_object_is_lost(error))
+        return error;
+    if (error != -ENOENT)
+        vector_add(&c->damaged, c->numbers.at[i]);
     drop_candidate(c, i);
     return 0;
 }
 
-/* How many of the candidates are not later: their times ascend, as far as the writer's clock does.
+/* Reads candidate i; one that cannot be read is none any more (*ret_is_there). */
+static int read_candidate(struct choosing *c, size_t i, bool *ret_is_there)
+{
+    int r = head_read(c->prefix, c->numbers.at[i], c->head);
+    *ret_is_there = r == 0;
+    return r < 0 ? drop_lost(c, i, r) : 0;
+}
+
+/* --- by time ---------------------------------------------------------------------------------- */
+
+#define READ_THREADS 16u
+#define BLOCK_MAX 256u
+
+struct reading {
+    struct prefix *prefix;
+    uint64_t number;
+    int64_t published;
+    int error;
+};
+
+static void read_time(void *arg)
+{
+    struct reading *reading = arg;
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    reading->error = head_read(reading->prefix, reading->number, head);
+    reading->published = head->published;
+}
+
+/* Of the candidates from `first` on. */
+static int read_times(const struct choosing *c, size_t first, size_t count,
+                      struct reading readings[static BLOCK_MAX])
+{
+    struct pool *pool;
+    check(count <= BLOCK_MAX);
+    TRY(pool_new("cairn-heads", READ_THREADS, BLOCK_MAX, NULL, NULL, &pool));
+    for (size_t i = 0; i < count; i++) {
+        readings[i] = (struct reading){.prefix = c->prefix, .number = c->numbers.at[first + i]};
+        pool_submit(pool, read_time, &readings[i]);
+    }
+    pool_free(pool);
+    return 0;
+}
+
+/* True: it is not later. One that cannot be read is no candidate any more. */
+static int judge(struct choosing *c, size_t i, const struct reading *reading, int64_t time,
+                 bool *ret)
+{
+    *ret = reading->error == 0 && reading->published <= time;
+    return reading->error < 0 ? drop_lost(c, i, reading->error) : 0;
+}
+
+/* How many of the candidates there are up to the newest that is not later. The writer's clock may
+ * have gone back, so times need not ascend: from the newest on all are read, in blocks that grow.
  */
 static int count_until(struct choosing *c, int64_t time, size_t *ret_count)
 {
-    size_t first = 0, end = c->numbers.count;
-    while (first < end) {
-        size_t middle = first + (end - first) / 2;
-        bool is_there;
-        TRY(read_candidate(c, middle, &is_there));
-        if (!is_there)
-            end--;
-        else if (c->head->published <= time)
-            first = middle + 1;
-        else
-            end = middle;
+    _cleanup_free_ struct reading *readings = xcalloc(BLOCK_MAX, sizeof *readings);
+    size_t end = c->numbers.count;
+    for (size_t block = 1; end > 0; block = min_u64(2 * block, BLOCK_MAX)) {
+        size_t first = end - min_u64(end, block);
+        TRY(read_times(c, first, end - first, readings));
+        for (; end > first; end--) {
+            bool is_it;
+            TRY(judge(c, end - 1, &readings[end - 1 - first], time, &is_it));
+            *ret_count = end;
+            if (is_it)
+                return 0;
+        }
     }
-    *ret_count = first;
+    *ret_count = 0;
     return 0;
 }
+
+/* --- the choice ------------------------------------------------------------------------------- */
 
 static size_t count_up_to(const struct choosing *c, uint64_t number)
 {

@@ -27,8 +27,8 @@ bool lookback_is_shown(const struct lookback *lookback);
 #define LOOKBACK_NAME_MAX 96u
 
 struct lookback_item {
-    uint64_t head; /* its number */
-    unsigned slot;
+    uint64_t head;     /* its number; 0: what has its name is damaged */
+    unsigned slot;     /* 0: it has none, and is not listed */
     int64_t published; /* ns since 1970; 0: the head cannot be read */
     bool is_named;
     /* of the snapshot, or the time of the head: "2026-11-28T20:59:08Z"; where a later one is of the
@@ -41,7 +41,7 @@ DEFINE_VECTOR(lookback_items, struct lookback_item);
  * the names of one behind it. Where the remote cannot be reached, the last answer counts. Blocks.
  */
 CAIRN_MUST_CHECK int lookback_list(struct lookback *lookback, struct lookback_items *ret);
-/* By its name, or the number of its head. -ENOENT. Blocks. */
+/* By its name, or the number of its head. -ENOENT; -EIO: it is damaged. Blocks. */
 CAIRN_MUST_CHECK int lookback_find(struct lookback *lookback, const char *name,
                                    struct lookback_item *ret);
 /* Returns a state's item, as far as it is known here. Does not block. */

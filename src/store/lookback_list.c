@@ -99,7 +99,7 @@ static void read_item(void *arg)
     /* A damaged head is there, and cannot be opened; of a damaged name not even the head is known.
      */
     bool is_damaged = (prefix_object_is_lost(r) && r != -ENOENT) || r == -EPROTONOSUPPORT;
-    reading->has_state = reading->has_state || (is_damaged && !item->is_named);
+    reading->has_state = reading->has_state || is_damaged;
     reading->error = is_damaged || r == -ENOENT ? 0 : r;
 }
 
@@ -178,28 +178,50 @@ static unsigned slot_of_locked(struct lookback *lookback, uint64_t head)
     return slot;
 }
 
-static void name_item(struct lookback_items *items, size_t i)
+/* An item without a name of its own, by the second of its time. */
+struct timed_item {
+    int64_t second;
+    size_t item;
+};
+DEFINE_VECTOR(timed_items, struct timed_item);
+
+static int compare_timed(const void *a, const void *b)
 {
-    struct lookback_item *item = &items->at[i];
-    char when[TEXT_TIME_LEN], later[TEXT_TIME_LEN];
-    if (!item->published) {
-        (void)snprintf(item->name, sizeof item->name, "%llu", (unsigned long long)item->head);
-        return;
-    }
+    const struct timed_item *x = a, *y = b;
+    if (x->second != y->second)
+        return x->second < y->second ? -1 : 1;
+    return compare_u64(&x->item, &y->item);
+}
+
+static void name_item(struct lookback_item *item, bool is_last)
+{
+    char when[TEXT_TIME_LEN];
     text_time(item->published, when);
-    bool is_last = true;
-    for (size_t k = i + 1; k < items->count && is_last; k++) {
-        if (items->at[k].is_named || !items->at[k].published)
-            continue;
-        text_time(items->at[k].published, later);
-        is_last = strcmp(when, later) != 0;
-        break;
-    }
     if (is_last)
         (void)snprintf(item->name, sizeof item->name, "%s", when);
     else
         (void)snprintf(item->name, sizeof item->name, "%s.%llu", when,
                        (unsigned long long)item->head);
+}
+
+/* Of several of one second, which need not follow each other where the writer's clock went back,
+ * the last has the time alone. */
+static void name_items(struct lookback_items *items)
+{
+    struct timed_items timed = {0};
+    for (size_t i = 0; i < items->count; i++) {
+        struct lookback_item *item = &items->at[i];
+        if (!item->is_named && item->published)
+            vector_add(&timed, (struct timed_item){item->published / SECOND_NS, i});
+        else if (!item->is_named)
+            (void)snprintf(item->name, sizeof item->name, "%llu", (unsigned long long)item->head);
+    }
+    vector_sort(&timed, compare_timed);
+    for (size_t i = 0; i < timed.count; i++) {
+        bool is_last = i + 1 == timed.count || timed.at[i + 1].second != timed.at[i].second;
+        name_item(&items->at[timed.at[i].item], is_last);
+    }
+    vector_free(&timed);
 }
 
 static int compare_items(const void *a, const void *b)
@@ -218,12 +240,10 @@ static void settle_list(struct lookback *lookback, const struct readings *readin
         if (readings->at[i].has_state)
             vector_add(&items, *readings->at[i].item);
     vector_sort(&items, compare_items);
-    for (size_t i = 0; i < items.count; i++)
-        if (!items.at[i].is_named)
-            name_item(&items, i);
+    name_items(&items);
     LOCK_SCOPE(&lookback->lock);
     for (size_t i = 0; i < items.count; i++)
-        items.at[i].slot = slot_of_locked(lookback, items.at[i].head);
+        items.at[i].slot = items.at[i].head ? slot_of_locked(lookback, items.at[i].head) : 0;
     vector_free(&lookback->items);
     lookback->items = items;
     lookback->listed_at = clock_monotonic_ns();
@@ -349,7 +369,13 @@ static bool find_known(struct lookback *lookback, const char *name, struct lookb
 int lookback_find(struct lookback *lookback, const char *name, struct lookback_item *ret)
 {
     TRY(refresh(lookback));
-    return find_known(lookback, name, ret) && ret->slot ? 0 : -ENOENT;
+    if (!find_known(lookback, name, ret))
+        return -ENOENT;
+    if (ret->head == 0) {
+        cause_note("the snapshot %s is damaged", name);
+        return -EIO;
+    }
+    return ret->slot ? 0 : -ENOENT;
 }
 
 bool lookback_known(struct lookback *lookback, unsigned slot, struct lookback_item *ret)

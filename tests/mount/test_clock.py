@@ -6,26 +6,16 @@ import time
 import pytest
 
 import rig
+from wall_clock import WallClock
 
 pytestmark = pytest.mark.needs_mount
 YEAR = 365 * 24 * 3600
 
 
 @pytest.fixture
-def clocked(cairn, request, directory, sanitized):
-    if sanitized:
-        pytest.skip("skipped: a sanitizer wants to be the first library of a process")
-    library = os.path.abspath(os.path.join(request.config.getoption("--build"), "tests", "faults", "libfaultclock.so"))
-    if not os.path.exists(library):
-        pytest.skip("skipped: this build has no tests/faults")
-    cairn.offset = os.path.join(directory, "offset")
-    cairn.env = {**os.environ, "LD_PRELOAD": library, "CLOCK_OFFSET": cairn.offset}
+def clocked(cairn, clock_library, directory):
+    cairn.clock = WallClock(cairn, clock_library, os.path.join(directory, "offset"))
     return cairn
-
-
-def turn(cairn, seconds):
-    rig.write_file(cairn.offset + ".new", str(seconds))
-    os.rename(cairn.offset + ".new", cairn.offset)
 
 
 def change_everything(mnt, number):
@@ -57,10 +47,10 @@ def test_clock_that_jumped_forward_once(clocked):
     rig.write_file(os.path.join(cairn.mnt, "attr"), b"")
     change_everything(cairn.mnt, 0)
     check_times(cairn.mnt, time.time())
-    turn(cairn, 10 * YEAR)
+    cairn.clock.set(10 * YEAR)
     change_everything(cairn.mnt, 1)
     check_times(cairn.mnt, time.time() + 10 * YEAR)
-    turn(cairn, 0)
+    cairn.clock.set(0)
     change_everything(cairn.mnt, 2)
     check_times(cairn.mnt, time.time())
     cairn.crash()
@@ -83,7 +73,7 @@ def test_clock_that_goes_back_a_little(clocked):
     directory = rig.mkdir(os.path.join(cairn.mnt, "directory"))
     last = 0
     for number in range(6):
-        turn(cairn, -number)
+        cairn.clock.set(-number)
         os.mkdir(os.path.join(directory, str(number)))
         now = os.stat(directory).st_mtime_ns
         assert now > last
@@ -113,15 +103,15 @@ def test_clock_that_goes_back_around_a_remount(clocked, end):
     cairn = clocked
     cairn.mount(writeback_delay="60s")
     directory = rig.mkdir(os.path.join(cairn.mnt, "directory"))
-    turn(cairn, YEAR)
+    cairn.clock.set(YEAR)
     os.mkdir(os.path.join(directory, "ahead"))
-    turn(cairn, 0)
+    cairn.clock.set(0)
     os.mkdir(os.path.join(directory, "before"))
     last = os.stat(directory).st_mtime_ns
     assert abs(last / 1e9 - time.time()) < 3600
     end_by(cairn, end)
     back = round(time.time() - last / 1e9) + 4  # from the last time, whatever the end took
-    turn(cairn, -back)
+    cairn.clock.set(-back)
     cairn.mount()
     os.mkdir(os.path.join(directory, "after"))
     now = os.stat(directory).st_mtime_ns
@@ -133,10 +123,10 @@ def test_clock_that_was_ahead_until_the_end(clocked):
     cairn = clocked
     cairn.mount()
     directory = rig.mkdir(os.path.join(cairn.mnt, "directory"))
-    turn(cairn, YEAR)
+    cairn.clock.set(YEAR)
     os.mkdir(os.path.join(directory, "ahead"))
     cairn.umount()
-    turn(cairn, 0)
+    cairn.clock.set(0)
     cairn.mount()
     os.mkdir(os.path.join(directory, "after"))
     assert abs(os.stat(directory).st_mtime - time.time()) < 3600
@@ -149,9 +139,9 @@ def test_new_file_of_a_clock_that_was_right_again(clocked):
     cairn.mount(writeback_delay="60s")
     for name in ("later", "ahead"):
         os.mkdir(os.path.join(cairn.mnt, name))
-    turn(cairn, 10 * YEAR)
+    cairn.clock.set(10 * YEAR)
     os.mkdir(os.path.join(cairn.mnt, "ahead", "directory"))
-    turn(cairn, 0)
+    cairn.clock.set(0)
     for name in ("later", "ahead"):
         os.open(os.path.join(cairn.mnt, name, "file"), os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     time.sleep(0.02)

@@ -441,11 +441,7 @@ class Reader:
 # ---------------------------------------------------------------- the campaign
 
 @pytest.fixture
-def campaign(request, on_remote, directory, rng, sanitized):
-    library = os.path.abspath(os.path.join(request.config.getoption("--build"), "tests", "faults", "libfaultclock.so"))
-    if sanitized or not os.path.exists(library):
-        pytest.skip("skipped: a sanitizer cannot be preloaded beside the clock" if sanitized else "skipped: the tests were not built")
-
+def campaign(request, on_remote, directory, rng, clock_library):
     def run(seconds, grace, reads=False):
         remote = remotes.DirRemote(os.path.join(directory, "remotes"))
         options = {"nodes": True, "lease": f"{LEASE}s", "gc_grace": grace, "remote_timeout": "2s"}
@@ -453,7 +449,7 @@ def campaign(request, on_remote, directory, rng, sanitized):
         mounts = [on_remote(remote, writeback_delay=rng.choice(["0s", "50ms", "300ms"]), **options) for _ in offsets]
         for number, (mount, offset) in enumerate(zip(mounts, offsets)):
             path = rig.write_file(os.path.join(directory, f"offset{number}"), offset)
-            mount.env = {**mount.env, "LD_PRELOAD": library, "CLOCK_OFFSET": path, "CLOCK_STAMPS": "1"}
+            mount.env = {**mount.env, "LD_PRELOAD": clock_library, "CLOCK_OFFSET": path, "CLOCK_STAMPS": "1"}
         job = Job(random.Random(rng.random()))
         request.addfinalizer(lambda: finish(job))
         for mount in mounts[:-1]:

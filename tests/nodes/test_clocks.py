@@ -11,38 +11,19 @@ import pytest
 import remote as remotes
 import rig
 import test_campaign as campaign
+from wall_clock import WallClock
 
 pytestmark = pytest.mark.timeout(300)
 STEPS_S = ["300", "-300", "3", "-3", "0.4", "-0.4", "0", "0 0.05", "0 -0.05", "86400"]  # and drifts
 
 
 @pytest.fixture
-def library(request, sanitized):
-    path = os.path.abspath(os.path.join(request.config.getoption("--build"), "tests", "faults", "libfaultclock.so"))
-    if sanitized or not os.path.exists(path):
-        pytest.skip("skipped: a sanitizer cannot be preloaded beside the clock" if sanitized else "skipped: the tests were not built")
-    return path
-
-
-class Clock:
-    """The wall clock of one node, as its daemons see it."""
-
-    def __init__(self, mount, library, path, **settings):
-        self.path = path
-        self.set("0")
-        mount.env = {**mount.env, "LD_PRELOAD": library, "CLOCK_OFFSET": path, **settings}
-
-    def set(self, offset):
-        rig.write_file(self.path + ".new", offset)
-        os.rename(self.path + ".new", self.path)
-
-
-@pytest.fixture
-def node(on_remote, library, shared, directory):
+def node(on_remote, clock_library, shared, directory):
     """A node, not yet mounted, whose daemons have a clock of their own. Unless said otherwise, nobody sets that."""
     def make(settings=(), **options):
         mount = on_remote(shared, **{"nodes": True, "writeback_delay": "50ms", "lease": "20s", **options})
-        mount.clock = Clock(mount, library, os.path.join(directory, f"offset-{id(mount)}"), **{"CLOCK_KERNEL": "none", **dict(settings)})
+        path = os.path.join(directory, f"offset-{id(mount)}")
+        mount.clock = WallClock(mount, clock_library, path, **{"CLOCK_KERNEL": "none", **dict(settings)})
         mount.shared = shared
         return mount
 
@@ -200,10 +181,10 @@ def error_of(mount):
 
 
 @pytest.mark.parametrize("says", ["none", "0.02"])
-def test_a_clock_by_the_seconds_of_a_server(on_remote, s3, library, directory, says):
+def test_a_clock_by_the_seconds_of_a_server(on_remote, s3, clock_library, directory, says):
     """Whatever the wall clock says: a bucket tells the time as well as is needed."""
     mount = on_remote(s3, nodes=True, lease="20s", writeback_delay="50ms")
-    mount.clock = Clock(mount, library, os.path.join(directory, "offset"), CLOCK_KERNEL=says)
+    mount.clock = WallClock(mount, clock_library, os.path.join(directory, "offset"), CLOCK_KERNEL=says)
     mount.clock.set("63" if says == "none" else "0")
     mount.mount()
     rig.write_file(os.path.join(mount.mnt, "file"), b"x")
