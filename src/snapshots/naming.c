@@ -76,6 +76,18 @@ static int find(struct prefix *prefix, const char *name, struct named_snapshot *
     return r == -ENOENT ? fail(state, r, "there is no snapshot '%s'", name) : r;
 }
 
+/* `until`: what holds as long as the name is there. */
+static int remove_name(struct snapshots *snapshots, const char *name, const char *until,
+                       struct naming_state *state)
+{
+    int r = named_remove(snapshots->prefix, name);
+    known_forget_names(snapshots);
+    if (r < 0)
+        (void)snprintf(state->text, sizeof state->text,
+                       "the remote does not delete the name '%s': %s%s", name, strerror(-r), until);
+    return r;
+}
+
 /* First it has both names: a crash in between loses neither, and the same request ends it. */
 static int change_name(struct snapshots *snapshots, const struct naming *naming,
                        struct naming_state *state)
@@ -84,7 +96,8 @@ static int change_name(struct snapshots *snapshots, const struct naming *naming,
     TRY(find(snapshots->prefix, naming->name, snapshot, state));
     memcpy(snapshot->name, naming->new_name, sizeof snapshot->name);
     TRY(create(snapshots, snapshot, state));
-    return named_remove(snapshots->prefix, naming->name);
+    return remove_name(snapshots, naming->name,
+                       "; the snapshot has both names until the same command succeeds", state);
 }
 
 /* Also of a damaged one. */
@@ -95,9 +108,7 @@ static int take_name(struct snapshots *snapshots, const struct naming *naming,
     int r = find(snapshots->prefix, naming->name, snapshot, state);
     if (r < 0 && r != -EUCLEAN && r != -EBADMSG)
         return r;
-    r = named_remove(snapshots->prefix, naming->name);
-    known_forget_names(snapshots);
-    return r;
+    return remove_name(snapshots, naming->name, "; the snapshot stays until that succeeds", state);
 }
 
 static int carry_out(struct snapshots *snapshots, const struct naming *naming,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MNT/.history: each snapshot of the remote as a read-only directory of the mount."""
+import concurrent.futures
 import errno
 import filecmp
 import os
@@ -13,6 +14,7 @@ import by_reference
 import processes
 import rig
 import successor
+from remote import runs_of
 from test_keep import SMALL, Kept, cut_of, top, tree
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
@@ -344,20 +346,115 @@ def test_files_that_are_open_at_the_end(writer):
     assert tree(top(writer.node, "before")) == writer.before
 
 
-def test_a_damaged_one(writer):
-    """It cannot be opened; others can."""
-    writer.put("a", 3, 1000)
-    writer.publish()
-    writer.node.verb("snapshot", "create", writer.node.mnt, "bad")
-    writer.node.umount()
-    name = "snapshots/bad"
-    data = bytearray(writer.remote.get(name))
-    data[len(data) // 2] ^= 0x40
-    writer.remote.put(name, bytes(data))
-    writer.node.mount()
-    assert tree(top(writer.node, "before")) == writer.before
-    with pytest.raises(OSError):
-        os.listdir(top(writer.node, "bad"))
+def lose(remote, *names):
+    for name in names:
+        remote.delete(name)
+
+
+@pytest.mark.parametrize("what", ["name", "head", "runs", "packs"])
+def test_a_damaged_one(writer, rng, what):
+    """EIO in it. The others are whole, and so is what there is now; also for who has nothing of it yet."""
+    node, remote = writer.node, writer.remote
+    packs = set(remote.names("packs/"))
+    writer.put("bad.pt", 3)
+    writer.publish() if what == "head" else node.verb("snapshot", "create", node.mnt, "bad")  # what has a name is a copy of the head
+    packs = set(remote.names("packs/")) - packs
+    number = max(remote.heads())
+    writer.remove("bad.pt")
+    for seed in range(6):
+        writer.put("latest.pt", 10 + seed)
+        writer.publish()
+    node.umount(drain="remote")
+    heads = remote.heads()
+    runs = set(runs_of(heads[number])) - set(runs_of(heads[max(heads)]))
+    lost = {"runs": [f"{place}/{run:016x}" for run in runs for place in ("runs", "copies")], "packs": packs}
+    assert runs and packs
+    lose(remote, *lost.get(what, ()))
+    if what in ("name", "head"):
+        remote.corrupt({"name": "snapshots/bad", "head": f"heads/{number:016x}"}[what], rng)
+    bad = str(number) if what == "head" else "bad"
+    with node.elsewhere(ro=True) as reader:
+        with rig.fails(errno.EIO):
+            rig.read_file(top(reader, bad, "bad.pt"))
+        if what == "packs":
+            assert sorted(os.listdir(top(reader, bad))) == ["bad.pt", "latest", "small"]
+            assert rig.read_file(top(reader, bad, "small")) == b"hello"
+        else:
+            with rig.fails(errno.EIO):
+                os.listdir(top(reader, bad))
+        assert tree(top(reader, "before")) == writer.before and tree(reader.mnt) == writer.tree
+
+
+def test_gc_takes_what_a_follower_reads(writer):
+    """What it has not read yet fails. It gets no other bytes, and its own tree is whole."""
+    node = writer.node
+    node.umount()
+    node.mount(keep="none", gc_grace="0s")
+    with node.elsewhere(ro=True) as reader:
+        paths = (top(reader, "before", name) for name in ("step1/deep/optimizer.pt", "step1/model.pt"))
+        with rig.opened(next(paths), os.O_RDONLY) as fd, rig.opened(next(paths), os.O_RDONLY) as other:
+            assert os.pread(other, 1000, 0) == writer.before["step1/model.pt"][:1000]
+            stored = set(writer.remote.names("packs/"))
+            node.verb("snapshot", "delete", node.mnt, "before")
+
+            def has_gone():
+                writer.put("filler", time.monotonic_ns())
+                node.wait_remote()
+                node.verb("gc", node.mnt)
+                return not stored & set(writer.remote.names("packs/"))
+
+            rig.poll(has_gone, 60, "the packs to go", 0.2)
+            with rig.fails(errno.EIO):
+                os.pread(fd, 1 << 20, 0)
+            try:
+                assert os.pread(other, 1 << 20, 0) == writer.before["step1/model.pt"]  # it may have it on NVMe by now
+            except OSError as error:
+                assert error.errno == errno.EIO
+        rig.poll(lambda: tree(reader.mnt) == writer.tree, 30, "what is there now")
+        rig.poll(lambda: "before" not in os.listdir(top(reader)), 30, "the name to go")
+        with rig.fails(errno.ENOENT):
+            os.listdir(top(reader, "before"))
+
+
+HISTORY_THREADS = 4  # fuse/earlier.c
+STALL_S = 6.0
+
+
+def check_live(node, number):
+    """Calls of the newest state; a state that is awaited takes STALL_S at least."""
+    path = os.path.join(node.mnt, f"live-{number}")
+    calls = {"write and fsync": lambda: rig.write_synced(path, os.urandom(100_000)), "stat": lambda: os.stat(path),
+             "list": lambda: os.listdir(node.mnt), "read": lambda: rig.read_file(path), "rename": lambda: os.rename(path, path + "-new")}
+    for name, call in calls.items():
+        began = time.monotonic()
+        call()
+        assert time.monotonic() - began < STALL_S / 2, name
+
+
+def test_the_live_tree_does_not_wait(on_remote, s3, proxy, directory):
+    """While more threads than there are for that (fuse/earlier.c) wait for lists and runs of earlier states."""
+    made = Kept(on_remote(s3, **SMALL), directory)
+    made.node.mount(gc_grace="1h")
+    names = [f"name{number}" for number in range(HISTORY_THREADS + 1)]
+    for number, name in enumerate(names):
+        made.put("model.pt", number)
+        made.node.verb("snapshot", "create", made.node.mnt, name)
+        made.states[name] = dict(made.tree)
+    made.node.umount()
+    node = on_remote(s3.through(proxy), **SMALL)
+    node.mount(gc_grace="1h")
+    for awaited, what in ("/(heads|snapshots)/", os.stat), ("/(runs|copies)/", tree):
+        proxy.reset()
+        proxy.set(script=[{"method": "GET", "path": awaited, "fault": "stall", "times": 1000}], stall_s=STALL_S)
+        with concurrent.futures.ThreadPoolExecutor(len(names)) as threads:
+            shown = [threads.submit(what, top(node, name)) for name in names]
+            rig.poll(lambda: proxy.stats()["faults"].get("stall"), 10, "a call that waits")
+            for number in range(3):
+                check_live(node, number)
+            assert not any(one.done() for one in shown), awaited
+            proxy.calm()
+            found = [one.result() for one in shown]
+    assert found == [made.states[name] for name in names]
 
 
 def test_without_a_remote(cairn):

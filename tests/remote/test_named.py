@@ -2,6 +2,7 @@
 """`cairn snapshot`: states of a remote with names, which stay whatever is deleted, thinned and collected."""
 import json
 import os
+import struct
 import subprocess
 import time
 
@@ -98,6 +99,60 @@ def test_what_loses_its_name_goes(kept):
 
     rig.poll(is_gone, 30, "the state's end", 0.5)
     assert "there is no snapshot 'b'" in kept.node.verb("ls", *kept.remote.flags(), "--at", "b", kept.remote.spec("/"), code=1).stderr
+
+
+HISTORY = 1 << 30  # format/head.c
+
+
+def is_refused_by_earlier_versions(kept):
+    """The newest head says so."""
+    heads = kept.remote.heads()
+    return bool(struct.unpack_from("<I", heads[max(heads)], 84)[0] & HISTORY)
+
+
+def test_earlier_versions_are_refused_only_while_it_is_used(kept):
+    """By a policy, or while a snapshot has a name."""
+    kept.node.mount()
+    checkpoints(kept, 1)
+    assert not is_refused_by_earlier_versions(kept)
+    create(kept, "a")
+    assert is_refused_by_earlier_versions(kept)
+    snapshot(kept, "delete", kept.node.mnt, "a")
+
+    def is_over():
+        kept.gc()
+        checkpoints(kept, 1, time.monotonic_ns())
+        return not is_refused_by_earlier_versions(kept)
+
+    rig.poll(is_over, 30, "a head without the feature", 0.2)
+    for keep in "last:2", "none":
+        kept.node.umount(drain="remote")
+        kept.node.mount(keep=keep)
+        checkpoints(kept, 1, time.monotonic_ns())
+        assert is_refused_by_earlier_versions(kept) == (keep != "none")
+
+
+def test_a_deletion_that_is_denied(on_remote, s3, proxy, directory):
+    """As in a bucket that keeps everything: one line, and nothing is lost. The same command ends it once it may."""
+    kept = Kept(on_remote(s3.through(proxy), **SMALL), directory)
+    kept.node.mount(gc_grace="1h")
+    kept.put("model.pt", 1)
+    create(kept, "a")
+    _, tree = create(kept, "b")
+    commands = (["delete", kept.node.mnt, "a"], ["rename", kept.node.mnt, "b", "c"])
+    denied = {"fault": "denied", "times": 10**6}
+    proxy.set(script=[{"method": "DELETE", **denied}, {"method": "POST", "path": "[?&]delete", **denied}])
+    said = [snapshot(kept, *command, code=1).stderr.splitlines() for command in commands]
+    why = "cairn snapshot: the remote does not delete the name '{}': Permission denied; the snapshot "
+    assert said == [[why.format("a") + "stays until that succeeds"], [why.format("b") + "has both names until the same command succeeds"]]
+    assert set(names(kept)) == {"a", "b", "c"}
+    kept.put("model.pt", 2)
+    kept.node.wait_remote()
+    assert all(kept.shown("--at", name) == tree for name in "abc") and kept.shown() == kept.tree
+    proxy.calm()
+    for command in commands:
+        snapshot(kept, *command)
+    assert set(names(kept)) == {"c"} and kept.shown("--at", "c") == tree
 
 
 def test_its_head_may_be_damaged_or_lost(kept, rng):

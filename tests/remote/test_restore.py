@@ -4,7 +4,9 @@ import json
 import os
 import random
 import shutil
+import signal
 import stat
+import subprocess
 import time
 
 import pytest
@@ -15,6 +17,7 @@ from test_keep import SMALL, Kept
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
 
 
+OTHER = 1234  # a user
 # A job of another user; what root restores is that user's.
 OWNED = {"step1000": (0o2770, 1234, 5678), "step1000/model.pt": (0o640, 1234, 5678), "step1000/deep/link": (0o777, 1234, 5678)}
 
@@ -141,6 +144,62 @@ def test_what_cannot_be_restored(kept, directory):
     assert "not on a CairnFS mount" in kept.node.verb("restore", directory, "--at", "before", code=2).stderr
     assert there(kept) == kept.before
     assert not [name for name in os.listdir(kept.node.mnt) if name.startswith(".")]
+
+
+def run_to(kept, number):
+    """A restore of many files gets the signal once the first is there. Its exit code, what it said, and what is there."""
+    top = os.path.join(kept.node.mnt, "many")
+    command = [kept.node.binary, "restore", *kept.remote.flags(), top, "--at", "many"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=kept.node.env, text=True) as process:
+        rig.poll(lambda: process.poll() is not None or (os.path.isdir(top) and os.listdir(top)), 20, "the first file", 0.001)
+        process.send_signal(number)
+        said = process.stderr.read()
+    return process.returncode, said, {name: rig.read_file(os.path.join(top, name)) for name in os.listdir(top)}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_one_that_ends_early(kept, number):
+    """Each file is whole or not there; nothing else is, after Ctrl-C. The next restore ends it."""
+    kept.node.umount()
+    kept.node.mount(history="off")  # bytes are copied
+    top, files = os.path.join(kept.node.mnt, "many"), {f"{seed}.pt": rig.noise(seed, 400_000) for seed in range(120)}
+    for _ in range(10):  # a machine may be too slow to be early
+        os.makedirs(top, exist_ok=True)
+        rig.write_files(top, files)
+        kept.node.cairn("snapshot", "create", kept.node.mnt, "many")
+        shutil.rmtree(top)
+        code, said, there = run_to(kept, number)
+        if code != 0:
+            break
+    left = [name for name in there if ".cairn-" in name]
+    assert {name: data for name, data in there.items() if name not in left} == {name: files[name] for name in there if name not in left}
+    if number == signal.SIGINT:
+        assert (code, said, left) == (130, "cairn restore: interrupted; incomplete files were removed\n", [])
+    assert code in (130, -signal.SIGKILL) and len(there) - len(left) < len(files)
+    kept.node.verb("restore", *kept.remote.flags(), "--replace", top, "--at", "many")
+    assert {name: rig.read_file(os.path.join(top, name)) for name in files} == files
+
+
+def test_of_another_user(kept, directory):
+    """One line, and nothing is changed, also where the control socket lets that user in."""
+    rig.need_root()
+    binary = shutil.copy2(kept.node.binary, directory)
+    os.unlink(os.path.join(kept.node.mnt, "latest.pt"))
+    del kept.tree["latest.pt"]
+    commands = (["restore", os.path.join(kept.node.mnt, "latest.pt"), "--at", "before"], ["snapshot", "delete", kept.node.mnt, "before"],
+                ["snapshot", "rename", kept.node.mnt, "before", "after"])
+    for path in directory, kept.node.root:
+        os.chmod(path, 0o755)
+    for is_open in False, True:
+        if is_open:
+            os.chmod(kept.node.store, 0o755)
+            os.chmod(os.path.join(kept.node.store, "control"), 0o666)
+        for command in commands:
+            done = subprocess.run([binary, *command], user=OTHER, group=OTHER, extra_groups=[], capture_output=True, text=True, timeout=60)
+            assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and not done.stdout, done
+            assert ("only root" if is_open else "run as root or as the user who mounted it") in done.stderr, done
+    assert there(kept) == kept.tree
+    assert "before" in kept.node.verb("snapshot", "list", kept.node.mnt).stdout
 
 
 def difference(kept, path="/", *args):
