@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "commit/horizon.h"
 #include "commit/packs.h"
 #include "commit/room.h"
 #include "store/local_snapshots_internal.h"
@@ -93,10 +94,10 @@ static int load_state(struct local_snapshots *snapshots, uint64_t number,
     return 0;
 }
 
-/* Those that were not whole yet, or were being given up. */
+/* Those that were not whole yet, were being given up or were deleted. */
 static void remove_leftovers(struct local_snapshots *snapshots, struct names *names)
 {
-    for (size_t i = 0; i < names->count; i++) {
+    for (size_t i = names->count; i-- > 0;) {
         _cleanup_free_ char *path = xasprintf("%s/%s", snapshots->path, names->at[i]);
         if (io_remove_tree(path) < 0)
             log_warn("%s cannot be removed", path);
@@ -166,7 +167,8 @@ void local_snapshots_list(struct local_snapshots *snapshots, struct local_snapsh
 {
     LOCK_SCOPE(&snapshots->lock);
     for (size_t i = 0; i < snapshots->states.count; i++)
-        vector_add(ret, local_snapshot_info(&snapshots->states.at[i].snapshot));
+        if (!snapshots->states.at[i].is_deleted)
+            vector_add(ret, local_snapshot_info(&snapshots->states.at[i].snapshot));
 }
 
 void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *ret)
@@ -252,7 +254,7 @@ static bool count_reader(struct local_snapshots *snapshots, uint64_t number, int
     LOCK_SCOPE(&snapshots->lock);
     for (size_t i = 0; i < snapshots->states.count; i++) {
         struct local_state *state = &snapshots->states.at[i];
-        if (state->snapshot.number != number)
+        if (state->snapshot.number != number || (change > 0 && state->is_deleted))
             continue;
         check(change > 0 || state->readers > 0);
         state->readers += (unsigned)change;
@@ -274,6 +276,7 @@ int local_snapshots_enter(struct local_snapshots *snapshots, uint64_t number, st
 void local_snapshots_leave(struct local_snapshots *snapshots, uint64_t number)
 {
     check(count_reader(snapshots, number, -1));
+    horizon_kick(snapshots->store->commit.horizon); /* it may have been deleted */
 }
 
 /* --- taking ----------------------------------------------------------------------------------- */
@@ -465,30 +468,52 @@ uint64_t local_snapshots_copies(struct local_snapshots *snapshots)
 /* --- giving up -------------------------------------------------------------------------------- */
 
 /* Takes it from the list, unless it is read meanwhile. */
-static bool forget(struct local_snapshots *snapshots, size_t i, struct local_snapshot *ret)
+static bool forget(struct local_snapshots *snapshots, size_t i, struct local_state *ret)
 {
     LOCK_SCOPE(&snapshots->lock);
     if (snapshots->states.at[i].readers > 0)
         return false;
-    *ret = snapshots->states.at[i].snapshot;
+    *ret = snapshots->states.at[i];
     struct local_state *at = snapshots->states.at;
     memmove(at + i, at + i + 1, (--snapshots->states.count - i) * sizeof *at);
     return true;
 }
 
-int local_snapshots_give_up(struct local_snapshots *snapshots, size_t i)
+int local_snapshots_delete(struct local_snapshots *snapshots, size_t i)
 {
-    struct local_snapshot gone;
-    if (!forget(snapshots, i, &gone))
-        return -EBUSY;
-    _cleanup_free_ char *path = path_of(snapshots, gone.number, "", ""),
-                        *away = path_of(snapshots, gone.number, ".gone", "");
-    int r = rename(path, away) < 0 ? -errno : io_fsync_dir(snapshots->path);
-    /* Where the disk does not say so, the next mount sets it aside: packs that it names are lost.
-     */
-    unpin(snapshots, &gone.packs, gone.packs.count);
-    vector_free(&gone.packs);
+    _cleanup_free_ char *file =
+        path_of(snapshots, snapshots->states.at[i].snapshot.number, DELETED, "");
+    TRY(io_write_file_durable(file, "", 0));
+    LOCK_SCOPE(&snapshots->lock);
+    snapshots->states.at[i].is_deleted = true;
+    return 0;
+}
+
+static int remove_files(const struct local_snapshots *snapshots, const struct local_state *state)
+{
+    uint64_t number = state->snapshot.number;
+    _cleanup_free_ char *path = path_of(snapshots, number, "", ""),
+                        *away = path_of(snapshots, number, ".gone", ""),
+                        *deleted = path_of(snapshots, number, DELETED, "");
+    if (rename(path, away) < 0)
+        return -errno;
+    int r = io_fsync_dir(snapshots->path);
     if (io_remove_tree(away) < 0)
         log_warn("%s cannot be removed; the next mount removes it", away);
+    else if (r == 0 && state->is_deleted && unlink(deleted) < 0)
+        log_warn("%s cannot be removed; the next mount removes it", deleted);
+    return r;
+}
+
+int local_snapshots_give_up(struct local_snapshots *snapshots, size_t i)
+{
+    struct local_state gone;
+    if (!forget(snapshots, i, &gone))
+        return -EBUSY;
+    int r = remove_files(snapshots, &gone);
+    /* Where the disk does not say so, the next mount sets it aside: packs that it names are lost.
+     */
+    unpin(snapshots, &gone.snapshot.packs, gone.snapshot.packs.count);
+    vector_free(&gone.snapshot.packs);
     return r;
 }

@@ -7,7 +7,8 @@
  * newest state's view still knows their chunks.
  *
  *   taken:    NUMBER.new/view, NUMBER.new/snapshot -> NUMBER, durable
- *   given up: NUMBER -> NUMBER.gone, durable; its packs are unpinned; its files go; gc
+ *   given up: NUMBER -> NUMBER.gone, durable; its files go; its packs are unpinned; gc
+ *   deleted while it is read: NUMBER.deleted, durable; given up when its last reader has left
  *
  * The writeback thread takes them and gives them up, between two cuts: meanwhile no pack is
  * dropped. Other threads list them, read them and ask for names. Errors are negative errno. */

@@ -9,12 +9,14 @@
 #include "store/local_snapshots.h"
 
 #define LOCAL_SNAPSHOTS "snapshots" /* the directory in STORE */
+#define DELETED ".deleted"          /* NUMBER.deleted, a file: NUMBER is not there any more */
 
 DEFINE_VECTOR(names, char *);
 
 struct local_state {
     struct local_snapshot snapshot;
     unsigned readers;
+    bool is_deleted; /* nobody sees it any more, and it goes with its last reader */
 };
 
 struct local_snapshots {
@@ -41,8 +43,8 @@ struct local_snapshots {
 
 /* --- local_snapshots_read.c ------------------------------------------------------------------- */
 
-/* In STORE/snapshots: adds the numbers, ascending, and the names of those that are being made or
- * given up, to be freed (NULL: no matter). */
+/* In STORE/snapshots: adds the numbers, ascending, and the names of what is being made, given up or
+ * was deleted, to be freed, and removed from the last one on (NULL: no matter). */
 CAIRN_MUST_CHECK int local_snapshots_numbers(const char *path, struct pack_ids *ret,
                                              struct names *ret_leftovers);
 /* ret->packs is to be freed, also after an error. */
@@ -64,5 +66,7 @@ CAIRN_MUST_CHECK int local_snapshots_rename(struct local_snapshots *snapshots, s
 uint64_t local_snapshots_copies(struct local_snapshots *snapshots);
 /* Snapshots that need one pack need another one, too, from now on. */
 void local_snapshots_follow(struct local_snapshots *snapshots, uint64_t pack, uint64_t other);
-/* Of the i-th, which nobody reads. On an error it may stay. */
+/* The i-th is read: no list has it any more, nor has the next mount. */
+CAIRN_MUST_CHECK int local_snapshots_delete(struct local_snapshots *snapshots, size_t i);
+/* Of the i-th, which nobody reads: -EBUSY. On another error it may stay on the disk. */
 CAIRN_MUST_CHECK int local_snapshots_give_up(struct local_snapshots *snapshots, size_t i);

@@ -11,6 +11,26 @@
 #define FILE_MAX (8ull * LOCAL_SNAPSHOT_PACKS_MAX + 4096)
 #define CACHE_BYTES (4 * MIB)
 
+static bool is_deleted(const char *path, uint64_t number)
+{
+    _cleanup_free_ char *file = xasprintf("%s/%llu" DELETED, path, (unsigned long long)number);
+    return access(file, F_OK) == 0;
+}
+
+/* Their directories come behind the files that say so, which are to go last. */
+static void leave_deleted_out(const char *path, struct pack_ids *numbers, struct names *leftovers)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < numbers->count; i++) {
+        uint64_t number = numbers->at[i];
+        if (!is_deleted(path, number))
+            numbers->at[count++] = number;
+        else if (leftovers)
+            vector_add(leftovers, xasprintf("%llu", (unsigned long long)number));
+    }
+    numbers->count = count;
+}
+
 int local_snapshots_numbers(const char *path, struct pack_ids *ret, struct names *ret_leftovers)
 {
     struct dirent *entry;
@@ -30,6 +50,7 @@ int local_snapshots_numbers(const char *path, struct pack_ids *ret, struct names
     int r = -errno;
     (void)closedir(directory);
     vector_sort(ret, compare_u64);
+    leave_deleted_out(path, ret, ret_leftovers);
     return r;
 }
 

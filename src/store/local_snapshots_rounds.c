@@ -103,8 +103,11 @@ struct local_snapshots_cost local_snapshots_cost(struct local_snapshots *snapsho
 {
     if (!snapshots)
         return (struct local_snapshots_cost){0};
+    struct local_snapshots_cost cost = {.bytes = atomic_load(&snapshots->cost)};
     LOCK_SCOPE(&snapshots->lock);
-    return (struct local_snapshots_cost){snapshots->states.count, atomic_load(&snapshots->cost)};
+    for (size_t i = 0; i < snapshots->states.count; i++)
+        cost.count += !snapshots->states.at[i].is_deleted;
+    return cost;
 }
 
 /* --- giving up -------------------------------------------------------------------------------- */
@@ -119,6 +122,21 @@ static ssize_t find_oldest(struct local_snapshots *snapshots, bool is_named)
             return (ssize_t)i;
     }
     return -1;
+}
+
+/* Those that were deleted while they were read, and are not any more. */
+static void remove_deleted(struct local_snapshots *snapshots)
+{
+    for (size_t i = snapshots->states.count; i-- > 0;) {
+        unsigned long long number = snapshots->states.at[i].snapshot.number;
+        int r = snapshots->states.at[i].is_deleted ? local_snapshots_give_up(snapshots, i) : -EBUSY;
+        if (r == -EBUSY)
+            continue;
+        if (r < 0)
+            log_error("the snapshot %llu could not be removed: %s", number, strerror(-r));
+        gc_ask_soon(&snapshots->store->commit);
+        snapshots->counted_at = 0;
+    }
 }
 
 /* A failure is said, and what is left is seen again by the next mount. */
@@ -308,7 +326,8 @@ void local_snapshots_look(struct local_snapshots *snapshots, struct naming_state
 static ssize_t find_name(const struct local_snapshots *snapshots, const char *name)
 {
     for (size_t i = 0; i < snapshots->states.count; i++)
-        if (strcmp(snapshots->states.at[i].snapshot.name, name) == 0)
+        if (!snapshots->states.at[i].is_deleted &&
+            strcmp(snapshots->states.at[i].snapshot.name, name) == 0)
             return (ssize_t)i;
     return -1;
 }
@@ -339,8 +358,7 @@ static int change(struct local_snapshots *snapshots, const struct naming *naming
                    : local_snapshots_rename(snapshots, (size_t)i, naming->new_name);
     int r = local_snapshots_give_up(snapshots, (size_t)i);
     if (r == -EBUSY)
-        cause_note("a file of the snapshot '%s' was read just now: try again in a minute",
-                   naming->name);
+        r = local_snapshots_delete(snapshots, (size_t)i);
     gc_ask_soon(&snapshots->store->commit);
     return r;
 }
@@ -389,6 +407,7 @@ bool local_snapshots_take_round(struct store *store, bool now)
         return false;
     thin_once(snapshots);
     bool did = carry_out_naming(snapshots);
+    remove_deleted(snapshots);
     if (is_due(snapshots))
         take_due(snapshots);
     return did;

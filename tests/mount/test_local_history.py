@@ -114,12 +114,42 @@ def test_what_comes_back_costs_no_bytes(writer):
     for name in "copied", "step1":
         assert tree(os.path.join(writer.mnt, name)) == tree(top(writer, "before", "step1"))
     assert pack_bytes(writer) == stored
-    writer.verb("snapshot", "delete", writer.mnt, "before", code=1)  # its files were read just now
     writer.remount()
     writer.verb("snapshot", "delete", writer.mnt, "before")
     writer.verb("gc", writer.mnt)
     rig.poll(lambda: writer.status()["nvme"]["snapshot_bytes"] == 0, 60, "the end of their cost", 0.5)
     assert numbers(writer) == [] and tree(os.path.join(writer.mnt, "copied")) == tree(os.path.join(writer.mnt, "step1"))
+
+
+@pytest.mark.parametrize("ends", ["close", "term", "kill"])
+def test_what_is_deleted_while_it_is_read(writer, ends):
+    """No list has it from then on, and its name is free. Its bytes stay until the file is closed, and go then; so they do at the next mount."""
+    fd = os.open(top(writer, "before", "step1/model.pt"), os.O_RDONLY)
+    writer.verb("snapshot", "delete", writer.mnt, "before")
+    assert "no snapshot 'before'" in writer.cairn("snapshot", "delete", writer.mnt, "before").stderr
+    assert history(writer) == [] and writer.status()["nvme"]["snapshots"] == 0
+    for source in writer.mnt, writer.store:
+        assert "before" not in writer.verb("snapshot", "list", source).stdout
+    create(writer, "before")  # another one, of now
+    put(writer, "more", 5)
+    writer.verb("gc", writer.mnt)
+    assert os.pread(fd, 4_000_000, 0) == writer.before["step1/model.pt"]
+    rig.poll(lambda: tree(top(writer, "before")) == {"small": writer.before["small"]}, 10, "the name's new snapshot")
+    assert len(numbers(writer)) == 2 and pack_bytes(writer) > 8_000_000
+    if ends == "term":
+        writer.proc.terminate()
+        assert writer.reap() == 0
+    if ends == "kill":
+        writer.kill9()
+    os.close(fd)
+    if ends != "close":
+        writer.mount()
+    rig.poll(lambda: len(numbers(writer)) == 1, 120, "its end")
+    writer.verb("gc", writer.mnt)
+    rig.poll(lambda: pack_bytes(writer) < 5_000_000, 60, "its bytes to go")
+    assert sorted(os.listdir(os.path.join(writer.store, "snapshots"))) == sorted([*map(str, numbers(writer)), "last"])
+    assert tree(top(writer, "before")) == {"small": writer.before["small"]}
+    writer.umount_whole()
 
 
 def test_commands(writer):
