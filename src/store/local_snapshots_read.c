@@ -87,6 +87,13 @@ struct local_snapshot_info local_snapshot_info(const struct local_snapshot *snap
     return info;
 }
 
+/* Not if it was given up meanwhile. */
+static bool is_there(const char *path, uint64_t number)
+{
+    _cleanup_free_ char *one = xasprintf("%s/%llu", path, (unsigned long long)number);
+    return access(one, F_OK) == 0;
+}
+
 int local_snapshots_read(const char *store, struct local_snapshot_list *ret)
 {
     _cleanup_free_ char *path = xasprintf("%s/" LOCAL_SNAPSHOTS, store);
@@ -99,7 +106,7 @@ int local_snapshots_read(const char *store, struct local_snapshot_list *ret)
         vector_free(&one.packs);
         info.number = numbers.at[i];
         info.error = error;
-        if (error != -ENOENT) /* given up meanwhile */
+        if (error != -ENOENT || is_there(path, numbers.at[i]))
             vector_add(ret, info);
     }
     return r;

@@ -314,6 +314,9 @@ def test_fsck_names_the_files_of_snapshots_that_damage_hurts(writer):
                 os.truncate(os.path.join(directory, name), 10)
     said = writer.verb("fsck", writer.store, code=4).stdout
     assert "problem: snapshot before cannot be read" in said and "snapshot second: /more" in said, said
+    os.unlink(os.path.join(writer.store, "snapshots", str(numbers(writer)[0]), "snapshot"))
+    said = writer.verb("fsck", writer.store, code=4).stdout
+    assert f"problem: snapshot {numbers(writer)[0]} cannot be read" in said and "snapshot second: /more" in said, said
 
 
 def test_what_was_healed_stays_for_it(cairn):
