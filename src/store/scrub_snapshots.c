@@ -32,9 +32,39 @@ static int collect_dead(const struct chunk_entry *entry, void *arg)
     return r;
 }
 
-/* Nothing has another copy of it. */
+/* Does the snapshot need the chunk? One that cannot be opened may. */
+static bool needs_chunk(struct scrub *s, uint64_t number, const struct chunk_name *name)
+{
+    struct local_snapshots *snapshots = s->store->own->snapshots;
+    struct view_local_chunk then;
+    struct view *view;
+    int r = local_snapshots_enter(snapshots, number, &view);
+    if (r < 0)
+        return r != -ENOENT; /* then it was given up */
+    r = view_local_chunk(view, name, &then);
+    bool needs = r == 0 ? view_is_live(&then) : r != -ENOENT;
+    view_close(view);
+    local_snapshots_leave(snapshots, number);
+    return needs;
+}
+
+static bool is_needed(struct scrub *s, const struct chunk_name *name)
+{
+    struct local_snapshot_list list = {0};
+    bool is = false;
+    local_snapshots_list(s->store->own->snapshots, &list);
+    for (size_t i = 0; i < list.count && !is; i++)
+        is = needs_chunk(s, list.at[i].number, name);
+    vector_free(&list);
+    return is;
+}
+
+/* Nothing has another copy of it. Of a pack that a snapshot needs, some chunks may have been of no
+ * file before it was taken. */
 static int bad_in_snapshot(struct scrub *s, const struct chunk_entry *entry, int error)
 {
+    if (!is_needed(s, &entry->name))
+        return 0;
     job_count(s->job, &(struct job_counts){.found = 1, .unhealed = 1});
     job_say(s->job, "NVMe: packs/%016llx: a chunk of %u bytes at %llu %s: it hurts the snapshot %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,

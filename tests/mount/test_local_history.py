@@ -296,6 +296,26 @@ def test_scrub_names_the_snapshots_that_damage_hurts(writer):
     assert rig.read_file(os.path.join(writer.mnt, "other")) == rig.seeded_bytes(9, 3_000_000)
 
 
+def test_damage_that_hurts_no_snapshot(cairn):
+    """In a pack that a snapshot needs, a chunk whose file was gone before."""
+    cairn.mount(reduce="off", writeback_delay="1s")
+    for seed, name in enumerate(("gone", "then", "lives")):
+        rig.write_file(os.path.join(cairn.mnt, name), rig.seeded_bytes(seed, 3_000_000))
+    cairn.wait()
+    for name, then in (("gone", None), ("then", "before")):
+        if then:
+            create(cairn, then)
+        os.unlink(os.path.join(cairn.mnt, name))
+        cairn.wait()
+    (pack,) = os.listdir(os.path.join(cairn.store, "packs"))
+    path = os.path.join(cairn.store, "packs", pack)
+    places = [rig.read_file(path).index(rig.seeded_bytes(seed, 3_000_000)[:100]) for seed in (0, 1)]
+    rig.flip(path, places[0])
+    assert "clean" in cairn.verb("scrub", cairn.mnt).stdout
+    rig.flip(path, places[1])
+    assert "1 damaged or missing" in cairn.verb("scrub", cairn.mnt, code=1).stdout
+
+
 def test_fsck_names_the_files_of_snapshots_that_damage_hurts(writer):
     """In each snapshot that has the file, also where the next state has it no more."""
     put(writer, "more", 5)
