@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damage that hurts snapshots of a store without a remote: who tells of it, and what it does not hurt."""
+import errno
+import os
+
+import pytest
+
+import rig
+from test_local_history import create, numbers, put, top, tree, writer  # noqa: F401 (fixture)
+
+pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
+
+
+def test_a_damaged_one_hurts_no_other(writer):
+    put(writer, "more", 5)
+    create(writer, "second")
+    first, second = numbers(writer)
+    writer.umount()
+    rig.flip(os.path.join(writer.store, "snapshots", str(first), "snapshot"), 70)
+    writer.mount()
+    assert "is damaged" in writer.log() and "lost+found" in writer.log()
+    assert numbers(writer) == [second] and "before" not in os.listdir(top(writer))
+    assert sorted(tree(top(writer, "second"))) == ["more", "small"]
+    writer.umount()
+    for directory, _, names in os.walk(os.path.join(writer.store, "snapshots", str(second), "view")):
+        for name in names:
+            if name.endswith(".sst"):
+                os.truncate(os.path.join(directory, name), 10)
+    writer.mount()
+    with pytest.raises(OSError) as raised:
+        os.listdir(top(writer, "second"))
+    assert raised.value.errno == errno.EIO
+    assert rig.read_file(os.path.join(writer.mnt, "more")) == rig.seeded_bytes(5, 3_000_000)
+
+
+def test_scrub_names_the_snapshots_that_damage_hurts(writer):
+    assert "clean" in writer.verb("scrub", writer.mnt).stdout
+    assert sorted(os.listdir(os.path.join(writer.store, "packs")))
+    for name in os.listdir(os.path.join(writer.store, "packs")):
+        rig.flip(os.path.join(writer.store, "packs", name), 100_000)
+    said = writer.verb("scrub", writer.mnt, code=1).stdout
+    assert "it hurts the snapshot before" in said and "damaged" not in writer.log(), said
+    put(writer, "other", 9)
+    assert rig.read_file(os.path.join(writer.mnt, "other")) == rig.seeded_bytes(9, 3_000_000)
+
+
+def test_damage_that_hurts_no_snapshot(cairn):
+    """In a pack that a snapshot needs, a chunk whose file was gone before."""
+    cairn.mount(reduce="off", writeback_delay="1s")
+    for seed, name in enumerate(("gone", "then", "lives")):
+        rig.write_file(os.path.join(cairn.mnt, name), rig.seeded_bytes(seed, 3_000_000))
+    cairn.wait()
+    for name, then in (("gone", None), ("then", "before")):
+        if then:
+            create(cairn, then)
+        os.unlink(os.path.join(cairn.mnt, name))
+        cairn.wait()
+    (pack,) = os.listdir(os.path.join(cairn.store, "packs"))
+    path = os.path.join(cairn.store, "packs", pack)
+    places = [rig.read_file(path).index(rig.seeded_bytes(seed, 3_000_000)[:100]) for seed in (0, 1)]
+    rig.flip(path, places[0])
+    assert "clean" in cairn.verb("scrub", cairn.mnt).stdout
+    rig.flip(path, places[1])
+    assert "1 damaged or missing" in cairn.verb("scrub", cairn.mnt, code=1).stdout
+
+
+def test_fsck_names_the_files_of_snapshots_that_damage_hurts(writer):
+    """In each snapshot that has the file, also where the next state has it no more."""
+    put(writer, "more", 5)
+    create(writer, "second")
+    writer.umount()
+    assert "2 snapshots" in writer.verb("fsck", writer.store).stdout
+    for name in os.listdir(os.path.join(writer.store, "packs")):
+        rig.flip(os.path.join(writer.store, "packs", name), 100_000)
+    said = writer.verb("fsck", writer.store, code=4).stdout
+    assert "snapshot before: /step1/model.pt: some of it is damaged" in said, said
+    assert "snapshot second: /more: some of it is damaged" in said and "snapshot second: /step1" not in said, said
+    assert "problem: /more: bytes from 0 on are damaged" in said, said
+    for directory, _, names in os.walk(os.path.join(writer.store, "snapshots", str(numbers(writer)[0]), "view")):
+        for name in names:
+            if name.endswith(".sst"):
+                os.truncate(os.path.join(directory, name), 10)
+    said = writer.verb("fsck", writer.store, code=4).stdout
+    assert "problem: snapshot before cannot be read" in said and "snapshot second: /more" in said, said
+    os.unlink(os.path.join(writer.store, "snapshots", str(numbers(writer)[0]), "snapshot"))
+    said = writer.verb("fsck", writer.store, code=4).stdout
+    assert f"problem: snapshot {numbers(writer)[0]} cannot be read" in said and "snapshot second: /more" in said, said
