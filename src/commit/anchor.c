@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The anchor: the head with which a store's journal begins, in STORE/head, and STORE/remote,
- * which names the remote that head is of. */
+ * which names the remote that head is of; and STORE/unlisted, a mark. */
+#include <unistd.h>
+
 #include "base/io.h"
 #include "commit/journal_internal.h"
 #include "commit/local.h"
@@ -59,4 +61,27 @@ int local_remote_name_write(const struct local *local, const char *name)
 {
     _cleanup_free_ char *path = xasprintf("%s/remote", local->path);
     return io_write_file_durable(path, name, strlen(name));
+}
+
+static char *unlisted_path(const struct local *local)
+{
+    return xasprintf("%s/unlisted", local->path);
+}
+
+int local_ask_listing(const struct local *local)
+{
+    _cleanup_free_ char *path = unlisted_path(local);
+    return io_write_file_durable(path, "", 0);
+}
+
+bool local_listing_is_asked(const struct local *local)
+{
+    _cleanup_free_ char *path = unlisted_path(local);
+    return access(path, F_OK) == 0;
+}
+
+int local_end_listing(const struct local *local)
+{
+    _cleanup_free_ char *path = unlisted_path(local);
+    return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
 }

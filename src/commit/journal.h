@@ -85,6 +85,13 @@ bool local_head_is_lost(const struct head *head);
 /* Name of the remote where this store published; NULL: none. Caller frees. */
 char *local_remote_name(const struct local *local);
 CAIRN_MUST_CHECK int local_remote_name_write(const struct local *local, const char *name);
+/* Before the view is made anew from a head: durably, it was never compared with the packs of the
+ * remote. */
+CAIRN_MUST_CHECK int local_ask_listing(const struct local *local);
+/* Was that said, or that chunks of bad packs were moved? */
+bool local_listing_is_asked(const struct local *local);
+/* Neither holds any more; that need not be durable. */
+CAIRN_MUST_CHECK int local_end_listing(const struct local *local);
 
 /* --- catch_up.c ------------------------------------------------------------------------------- */
 

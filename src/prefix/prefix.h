@@ -8,6 +8,7 @@
  *   heads.h    heads, and those that the store tried to create
  *   lease.h    the lease
  *   runs.h     runs
+ *   adopt.h    a store goes together with the newest head
  *   verdict.h  what becomes of a store that meets a head
  *   check.h    heads and runs are verified
  *

@@ -123,12 +123,12 @@ static int perform(struct store *store, struct follow_step *step)
     if (r == 0) /* chunks of the head may come to NVMe as they are */
         r = local_allow_encodings(&store->local, step->encodings);
     if (r == 0)
-        r = adopt_mark(store);
+        r = adopt_mark(&store->local);
     if (r < 0)
         return r;
     r = change_view_by_runs(store, step, &lists);
     if (r == -EUCLEAN || r == -EFBIG) { /* nothing was changed */
-        int removed = adopt_unmark(store);
+        int removed = adopt_unmark(&store->local);
         return removed < 0 ? removed : r;
     }
     if (r == 0)
@@ -218,7 +218,7 @@ static void settle(struct remote *remote, struct follow_step *step)
      * newer than it. */
     _cleanup_free_ struct head *there = xmalloc(sizeof *there);
     if (local_head_read(&store->local, there) == 0 && there->number == step->head->number) {
-        if (adopt_unmark(store) < 0)
+        if (adopt_unmark(&store->local) < 0)
             log_warn("%s/adopting cannot be removed: the next start makes the view anew",
                      store->local.path);
         runs_tidy(&store->local, store->commit.room, step->head);
@@ -337,7 +337,8 @@ static int look_for_head(struct remote *remote, struct head *known)
 static bool attach(struct remote *remote)
 {
     char *text = NULL;
-    int r = prefix_attach(&remote->prefix, adopt_may, remote, &text);
+    struct adoption adoption = adoption_of(remote->store);
+    int r = prefix_attach(&remote->prefix, adopt_may, &adoption, &text);
     if (r < 0)
         remote->prefix.is_attached = false;
     if (text)

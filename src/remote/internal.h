@@ -13,7 +13,6 @@
  *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
  *              then the head
  *   runs.c     runs: made of a cut, and merged
- *   adopt.c    the view from a head's runs
  *   follow.c   the thread of a mount that only reads, instead of the uploader's
  *
  * A head is published only when every pack and run that it names is in the remote; objects are
@@ -174,27 +173,6 @@ void runs_tick(struct remote *remote);
 void *upload_main(void *remote);
 /* Most memory that its rounds take, those that read the remote included. */
 uint64_t upload_memory(const struct remote *remote);
-
-/* --- adopt.c ---------------------------------------------------------------------------------- */
-
-/* Has the store no state of its own, so that it cannot do without the remote? */
-bool adopt_is_blank(struct store *store);
-/* From the one to the other, view, journal and STORE/head need not fit each other: the next start
- * removes what they hold, and makes them anew from STORE/head or the remote's. */
-CAIRN_MUST_CHECK int adopt_mark(const struct store *store);
-CAIRN_MUST_CHECK int adopt_unmark(const struct store *store);
-/* Does the remote, at a mount, show an older head than the one that this store published last?
- * Where nothing is missing by that, the store goes on from its own state: prefix.head is that,
- * where the remote has it. -ESTALE with *ret_text: chunks would be lost. */
-CAIRN_MUST_CHECK int older_judge(struct remote *remote, const struct head *known, char **ret_text);
-/* Would adopt_decide() refuse? Changes nothing. */
-CAIRN_MUST_CHECK int adopt_may(void *remote, char **ret_text);
-/* The same question for a remote that was reached after the mount: nothing is changed. -ESTALE with
- * *ret_text: it went on without us. */
-CAIRN_MUST_CHECK int adopt_is_consistent(void *remote, char **ret_text);
-/* Has the remote, which was refused with `error` after the mount, gone on without this store? Else
- * it is asked again: a head that is older than the one that the store knows shows nothing. */
-bool adopt_is_lost_for_good(struct remote *remote, int error);
 
 /* --- follow.c --------------------------------------------------------------------------------- */
 

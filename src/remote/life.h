@@ -4,9 +4,8 @@
  * frees), or NULL. */
 #pragma once
 
-#include "base/base.h"
+#include "prefix/adopt.h"
 
-struct head;
 struct remote;
 struct store;
 struct superblock;
@@ -18,7 +17,11 @@ void remote_free(struct remote *remote); /* NULL is fine */
 /* Most memory that it takes, but for what reads for readers. NULL is fine. */
 uint64_t remote_memory(const struct remote *remote);
 
-/* --- an opening, in this order (opening.c, adopt.c) ------------------------------------------- */
+/* --- an opening, in this order (opening.c) ---------------------------------------------------- */
+
+/* For prefix/adopt.h, whose adopt_clean_up() comes before remote_join(), and adopt_decide() after
+ * it: also of a store without a remote (state.c). */
+struct adoption adoption_of(struct store *store);
 
 /* Until the end is called, a start that is given up (options.cancelled) interrupts the tier. NULL
  * is fine. */
@@ -31,29 +34,12 @@ CAIRN_MUST_CHECK int remote_open(struct remote *remote, bool is_new, char **ret_
 /* A new superblock goes on with the history that is there. NULL is fine. */
 void remote_give_history(const struct remote *remote, struct superblock *sb);
 
-/* Before anything looks at journal or view: ends what was broken off while one state was exchanged
- * for another. */
-CAIRN_MUST_CHECK int adopt_clean_up(struct store *store, char **ret_text);
-
 /* With the superblock: may the store go together with the newest head, and is the prefix ours?
  * Waits for a dead holder's lease. 0 also where it cannot be reached now: that is no reason not to
  * mount, unless the store has no state of its own. */
 CAIRN_MUST_CHECK int remote_join(struct remote *remote, char **ret_text);
 /* The same for reading without a mount, which cannot wait: there is a head, or it fails. */
 CAIRN_MUST_CHECK int remote_join_to_read(struct remote *remote, char **ret_text);
-
-/* With the journal not yet read: how the store and the newest head go together. The store may begin
- * with that head, go on from it, or have nothing to do with it: -ESTALE with *ret_text. Without a
- * remote too: where the journal begins. */
-CAIRN_MUST_CHECK int adopt_decide(struct store *store, char **ret_text);
-
-/* The store, which has nothing of its own, begins with this head, whose runs are in STORE/runs. */
-CAIRN_MUST_CHECK int adopt_begin_with(struct store *store, const struct head *head,
-                                      char **ret_text);
-
-/* The store goes back to its own head of that number (0: to nothing), and gives up what came later.
- * It begins with that, whatever else was; packs on NVMe stay. */
-CAIRN_MUST_CHECK int remote_go_back(struct remote *remote, uint64_t number, char **ret_text);
 
 /* Why an older state is shown, or gone on from, than was published; NULL: it is the newest. Lent,
  * as long as the remote. */
@@ -64,10 +50,6 @@ const char *remote_shown_instead(const struct remote *remote);
 CAIRN_MUST_CHECK int remote_fetch_runs(struct store *store, const struct head *head);
 /* The epoch from which other stores must see this one's numbers continue. NULL is fine. */
 uint64_t remote_epoch(const struct remote *remote);
-
-/* Before the view is made anew from a head: durably, it was never compared with the packs of the
- * remote. */
-CAIRN_MUST_CHECK int listed_ask(const struct store *store);
 
 /* After recovery: makes the prefix, and the head that says that this store holds it. From then on
  * counts what the view knows to be published; of a view that was made anew, when the remote was

@@ -9,11 +9,7 @@
  * there, too, while chunks of a bad pack have a new place, and no head says so. */
 #include "remote/maintenance_internal.h"
 
-#include <unistd.h>
-
-#include "base/io.h"
 #include "base/log.h"
-#include "remote/life.h"
 
 int listed_note(struct pack_listing *listed, uint64_t pack, uint64_t length)
 {
@@ -93,26 +89,9 @@ int listed_look(struct remote *remote, bool *ret_counts_now)
 
 /* --- a mark that it was not made yet ---------------------------------------------------------- */
 
-static char *unlisted_path(const struct store *store)
-{
-    return xasprintf("%s/unlisted", store->local.path);
-}
-
-int listed_ask(const struct store *store)
-{
-    _cleanup_free_ char *path = unlisted_path(store);
-    return io_write_file_durable(path, "", 0);
-}
-
-bool listed_is_asked(const struct store *store)
-{
-    _cleanup_free_ char *path = unlisted_path(store);
-    return access(path, F_OK) == 0;
-}
-
 int listed_doubt(struct remote *remote)
 {
-    int r = remote->maintenance->is_unsure ? 0 : listed_ask(remote->store);
+    int r = remote->maintenance->is_unsure ? 0 : local_ask_listing(&remote->store->local);
     remote->maintenance->is_unsure = remote->maintenance->is_unsure || r == 0;
     return r;
 }
@@ -124,12 +103,12 @@ void listed_settle(struct remote *remote)
     struct remote_maintenance *maintenance = remote->maintenance;
     if (!maintenance->is_unsure || maintenance->must_look || noted_any(remote))
         return;
-    _cleanup_free_ char *path = unlisted_path(remote->store);
-    int r = view_flush(remote->store->local.view);
-    if (r == 0 && unlink(path) < 0 && errno != ENOENT)
-        r = -errno;
+    struct local *local = &remote->store->local;
+    int r = view_flush(local->view);
+    if (r == 0)
+        r = local_end_listing(local);
     if (r < 0)
-        log_warn("%s cannot be removed (%s): the next mount lists the packs again", path,
-                 strerror(-r));
+        log_warn("%s/unlisted cannot be removed (%s): the next mount lists the packs again",
+                 local->path, strerror(-r));
     maintenance->is_unsure = false;
 }

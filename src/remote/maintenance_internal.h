@@ -75,12 +75,9 @@ void listed_done(struct pack_listing *listed);
 /* Makes such a listing; anything that goes wrong is said. *ret_counts_now: the state counts as
  * published; else there are packs, too, that no head names, and it does so with the next head. */
 CAIRN_MUST_CHECK int listed_look(struct remote *remote, bool *ret_counts_now);
-/* Does STORE/unlisted say that the view was made anew, and never compared with a listing? Or that
- * chunks of bad packs were moved? */
-bool listed_is_asked(const struct store *store);
-/* Before they are moved: a start before the next head must not count them as published. */
+/* Before chunks of bad packs are moved: a start before the next head must not count them as published. */
 CAIRN_MUST_CHECK int listed_doubt(struct remote *remote);
-/* Removes it, once what the listing found is in the view, durably, or published. */
+/* Removes STORE/unlisted, once what the listing found is in the view, durably, or published. */
 void listed_settle(struct remote *remote);
 
 /* --- suspects.c ------------------------------------------------------------------------------- */

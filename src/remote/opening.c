@@ -63,10 +63,11 @@ int remote_join(struct remote *remote, char **ret_text)
 {
     if (remote->store->local.options.adopting)
         return 0;
-    int r = prefix_attach(&remote->prefix, adopt_may, remote, ret_text);
+    struct adoption adoption = adoption_of(remote->store);
+    int r = prefix_attach(&remote->prefix, adopt_may, &adoption, ret_text);
     /* An older state is shown, or none: not what the store has of another. */
     bool looks_back = head_choice_is_made(&remote->options.at);
-    if (r < 0 || (!looks_back && !adopt_is_blank(remote->store)))
+    if (r < 0 || (!looks_back && !adopt_is_blank(&adoption)))
         return r;
     heads_look_for_later_run(&remote->prefix);
     return begin_blank_on_remote(remote, ret_text);
@@ -76,7 +77,8 @@ int remote_join(struct remote *remote, char **ret_text)
 int remote_join_to_read(struct remote *remote, char **ret_text)
 {
     remote->missing = missing_new();
-    int r = prefix_attach(&remote->prefix, adopt_may, remote, ret_text);
+    struct adoption adoption = adoption_of(remote->store);
+    int r = prefix_attach(&remote->prefix, adopt_may, &adoption, ret_text);
     if (r == 0)
         heads_look_for_later_run(&remote->prefix);
     if (r < 0 || (remote->prefix.is_attached && remote->prefix.head.number))

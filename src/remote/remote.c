@@ -130,7 +130,7 @@ void remote_resume(struct remote *remote)
                      clock_monotonic_ns());
     _cleanup_free_ char *known = local_remote_name(&store->local);
     remote->was_here = known && strcmp(known, remote->prefix.name) == 0;
-    remote->maintenance->is_unsure = listed_is_asked(store) && !remote->options.read_only;
+    remote->maintenance->is_unsure = local_listing_is_asked(&store->local) && !remote->options.read_only;
     remote->maintenance->must_look = remote->maintenance->is_unsure;
     if ((remote->prefix.is_attached || remote->was_here) && !remote->maintenance->must_look)
         remote_advance(remote, view.cut);

@@ -273,3 +273,13 @@ void remote_be_brief(struct remote *remote, bool brief)
         brief ? (int64_t)min_u64((uint64_t)remote->patience_ns, BRIEF_PATIENCE_NS)
               : remote->patience_ns;
 }
+
+/* --- for prefix/ ------------------------------------------------------------------------------ */
+
+struct adoption adoption_of(struct store *store)
+{
+    return (struct adoption){.local = &store->local,
+                             .journal = store->commit.journal,
+                             .prefix = store->remote ? &store->remote->prefix : NULL,
+                             .is_node = store->node != NULL};
+}

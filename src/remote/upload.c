@@ -249,7 +249,8 @@ static int upload_round(struct remote *remote)
 static bool attach_late(struct remote *remote)
 {
     char *text = NULL;
-    int r = prefix_attach(&remote->prefix, adopt_is_consistent, remote, &text);
+    struct adoption adoption = adoption_of(remote->store);
+    int r = prefix_attach(&remote->prefix, adopt_is_consistent, &adoption, &text);
     if (r == 0 && remote->prefix.is_attached)
         r = remote_claim(remote, &text);
     if (r == 0 && remote->prefix.is_attached)
@@ -260,7 +261,7 @@ static bool attach_late(struct remote *remote)
         remote_hold_off(remote, text);
         remote->prefix.is_attached = false;
     }
-    bool hopeless = text && adopt_is_lost_for_good(remote, r);
+    bool hopeless = text && adopt_is_lost_for_good(&adoption, r);
     if (hopeless)
         remote_give_up(remote);
     free(text);

@@ -134,9 +134,10 @@ int back_go(struct store *store, bool serves, char **ret_text)
 {
     uint64_t head;
     const char *path = store->local.path;
+    const struct adoption adoption = adoption_of(store);
     int r = node_find_way_back(store->node, &head, ret_text);
     if (r == 0)
-        r = remote_go_back(store->remote, head, ret_text);
+        r = adopt_go_back(&adoption, head, ret_text);
     if (r == 0)
         r = node_went_back(store->node, serves, ret_text);
     if (r == 0)

@@ -247,8 +247,9 @@ static void note_changed(uint64_t ino, void *arg)
 
 static int show_first(struct past *past, const struct head *head, char **ret_text)
 {
+    const struct adoption adoption = adoption_of(past->store);
     past->has_changes = false;
-    TRY(adopt_begin_with(past->store, head, ret_text));
+    TRY(adopt_begin_with(&adoption, head, ret_text));
     return recover_view(past->store, ret_text);
 }
 

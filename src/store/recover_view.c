@@ -101,7 +101,7 @@ static int rebuild_view(struct store *store, bool is_behind)
     if (journal_anchor(store->commit.journal)->exists) {
         TRY(local_head_read(&store->local, head));
         TRY(remote_fetch_runs(store, head));
-        TRY(listed_ask(store));
+        TRY(local_ask_listing(&store->local));
     }
     TRY(replace_view(store, head, view_is_old && !is_behind));
     TRY(commit_replay_journal(&store->commit, 0, &replayed));

@@ -165,7 +165,8 @@ int store_open_parts(struct store *store, bool create, char **ret_text)
     int r = nvme_tier_open(store->local.path, &store->local.tier);
     if (r < 0)
         *ret_text = xasprintf("%s: cannot be used as a store: %s", store->local.path, strerror(-r));
-    return r < 0 ? r : adopt_clean_up(store, ret_text);
+    const struct adoption adoption = adoption_of(store);
+    return r < 0 ? r : adopt_clean_up(&adoption, ret_text);
 }
 
 /* The next start makes it anew, whatever it reads of it; or goes on with it, where it cannot. */
@@ -267,6 +268,12 @@ static int open_snapshots(struct store *store, char **ret_text)
     return r;
 }
 
+static int decide(struct store *store, char **ret_text)
+{
+    const struct adoption adoption = adoption_of(store);
+    return adopt_decide(&adoption, ret_text);
+}
+
 static int open_to_write(struct store *store, const struct back *back, bool serves, char **ret_text)
 {
     TRY(store_open_parts(store, true, ret_text));
@@ -276,7 +283,7 @@ static int open_to_write(struct store *store, const struct back *back, bool serv
     TRY(store->node ? meet_nodes(store, back, serves, ret_text) : 0);
     if (back->step == BACK_IS_ASIDE) /* the remote was asked, as at the start of a mount */
         store->local.options.adopting = serves;
-    TRY(adopt_decide(store, ret_text));
+    TRY(decide(store, ret_text));
     TRY(store->node ? node_begin(store->node) : 0);
     TRY(recover(store, ret_text));
     TRY(open_snapshots(store, ret_text));
@@ -317,7 +324,7 @@ int store_open_bare(const struct store_options *options, struct store **ret, cha
     *ret_text = NULL;
     int r = store_open_parts(store, false, ret_text);
     if (r == 0)
-        r = adopt_decide(store, ret_text);
+        r = decide(store, ret_text);
     if (r < 0) {
         store_free(store, false);
         return r;
@@ -355,7 +362,7 @@ int store_open_remote(const struct store_options *options, struct store **ret, c
     if (r == 0)
         r = remote_join_to_read(store->remote, ret_text);
     if (r == 0)
-        r = adopt_decide(store, ret_text);
+        r = decide(store, ret_text);
     if (r == 0)
         r = recover_view(store, ret_text);
     return give_offline(store, r, ret);

@@ -1,60 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A store and the newest head of its remote: which of them goes on from the other. */
-#include <stdio.h>
+#include "prefix/adopt.h"
+
 #include <unistd.h>
 
 #include "base/cause.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/vector.h"
+#include "commit/journal.h"
 #include "commit/session.h"
-#include "remote/internal.h"
+#include "prefix/heads.h"
+#include "prefix/runs.h"
 #include "prefix/verdict.h"
+#include "view/remote.h"
 
 /* --- a crash in the middle -------------------------------------------------------------------- */
 
-static char *marker_path(const struct store *store)
+static char *marker_path(const struct local *local)
 {
-    return xasprintf("%s/adopting", store->local.path);
+    return xasprintf("%s/adopting", local->path);
 }
 
-int adopt_mark(const struct store *store)
+int adopt_mark(const struct local *local)
 {
-    _cleanup_free_ char *marker = marker_path(store);
+    _cleanup_free_ char *marker = marker_path(local);
     return io_write_file_durable(marker, "", 0);
 }
 
 /* Durably: were it there again after a power cut, what came since would be removed. */
-int adopt_unmark(const struct store *store)
+int adopt_unmark(const struct local *local)
 {
-    _cleanup_free_ char *marker = marker_path(store);
+    _cleanup_free_ char *marker = marker_path(local);
     if (unlink(marker) < 0 && errno != ENOENT)
         return -errno;
-    return io_fsync_dir(store->local.path);
+    return io_fsync_dir(local->path);
 }
 
 /* The packs stay: what they hold need not be fetched again. */
-static int forget_local(struct store *store)
+static int forget_local(const struct adoption *adoption)
 {
-    int r = local_remove_view(&store->local);
+    int r = local_remove_view(adoption->local);
     if (r == 0)
-        r = journal_remove_all(store->commit.journal);
-    return r < 0 ? r : session_forget(store->local.path, store->local.sb.store);
+        r = journal_remove_all(adoption->journal);
+    return r < 0 ? r : session_forget(adoption->local->path, adoption->local->sb.store);
 }
 
-int adopt_clean_up(struct store *store, char **ret_text)
+int adopt_clean_up(const struct adoption *adoption, char **ret_text)
 {
-    _cleanup_free_ char *marker = marker_path(store);
+    _cleanup_free_ char *marker = marker_path(adoption->local);
     if (access(marker, F_OK) < 0)
         return 0;
     log_info("%s stopped while it took over a state of its remote: the view is made anew",
-             store->local.path);
-    int r = forget_local(store);
+             adoption->local->path);
+    int r = forget_local(adoption);
     if (r == 0)
-        r = adopt_unmark(store);
+        r = adopt_unmark(adoption->local);
     if (r < 0)
         *ret_text = xasprintf("%s: view and journal of an older state cannot be removed: %s",
-                              store->local.path, strerror(-r));
+                              adoption->local->path, strerror(-r));
     return r;
 }
 
@@ -62,22 +65,22 @@ int adopt_clean_up(struct store *store, char **ret_text)
 
 /* Begins with the head, whose runs are here, whatever else was. One without runs has no state: the
  * view is that of a new store. */
-int adopt_begin_with(struct store *store, const struct head *head, char **ret_text)
+int adopt_begin_with(const struct adoption *adoption, const struct head *head, char **ret_text)
 {
-    int r = adopt_mark(store);
+    int r = adopt_mark(adoption->local);
     if (r == 0)
-        r = forget_local(store);
+        r = forget_local(adoption);
     if (r == 0)
-        r = local_head_write(&store->local, head);
+        r = local_head_write(adoption->local, head);
     if (r == 0)
-        r = adopt_unmark(store);
-    journal_forget_anchor(store->commit.journal);
+        r = adopt_unmark(adoption->local);
+    journal_forget_anchor(adoption->journal);
     if (r == 0 && head->run_count > 0)
-        journal_set_anchor(store->commit.journal, head);
+        journal_set_anchor(adoption->journal, head);
     if (r < 0)
         *ret_text =
             xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
-                      store->remote->prefix.name, (unsigned long long)head->number, strerror(-r));
+                      adoption->prefix->name, (unsigned long long)head->number, strerror(-r));
     return r;
 }
 
@@ -93,25 +96,25 @@ static void empty_head(struct head *head)
 }
 
 /* Nothing was ever published. */
-static int begin_with_nothing(struct store *store)
+static int begin_with_nothing(const struct adoption *adoption)
 {
-    _cleanup_free_ char *head = xasprintf("%s/head", store->local.path);
-    TRY(adopt_mark(store));
-    TRY(forget_local(store));
-    journal_forget_anchor(store->commit.journal);
+    _cleanup_free_ char *head = xasprintf("%s/head", adoption->local->path);
+    TRY(adopt_mark(adoption->local));
+    TRY(forget_local(adoption));
+    journal_forget_anchor(adoption->journal);
     if (unlink(head) < 0 && errno != ENOENT)
         return -errno;
-    return adopt_unmark(store);
+    return adopt_unmark(adoption->local);
 }
 
-int remote_go_back(struct remote *remote, uint64_t number, char **ret_text)
+int adopt_go_back(const struct adoption *adoption, uint64_t number, char **ret_text)
 {
-    struct prefix *prefix = &remote->prefix;
+    struct prefix *prefix = adoption->prefix;
     struct lost_object lost;
     _cleanup_free_ struct head *whole = xmalloc(sizeof *whole);
     *whole = prefix->head;
     if (whole->number == 0)
-        return begin_with_nothing(remote->store);
+        return begin_with_nothing(adoption);
     if (number == 0)
         empty_head(whole);
     else if (number != whole->number)
@@ -120,33 +123,33 @@ int remote_go_back(struct remote *remote, uint64_t number, char **ret_text)
         TRY(runs_fetch_head(prefix, whole, &lost));
     if (number != prefix->head.number)
         TRY(heads_rest_on(prefix, whole));
-    return adopt_begin_with(remote->store, &prefix->head, ret_text);
+    return adopt_begin_with(adoption, &prefix->head, ret_text);
 }
 
 /* The journal is of this history and goes up to the head's cut or beyond: the view is made from the
  * head, whose runs are here, then follows it. If the head gives up what the journal has behind its
  * cut, that is taken back; but not what stores had that went on from there. */
-static int go_on_from(struct store *store, const struct head *known, struct head *head)
+static int go_on_from(const struct adoption *adoption, const struct head *known, struct head *head)
 {
-    uint64_t cut = journal_found(store->commit.journal).cut_seq;
-    if (head_is_from_here(&store->remote->prefix, known) && known->cut <= cut)
+    uint64_t cut = journal_found(adoption->journal).cut_seq;
+    if (head_is_from_here(adoption->prefix, known) && known->cut <= cut)
         head_take_back(head, known, known->cut);
     else
         head_take_back(head, NULL, cut);
-    int r = local_remove_view(&store->local);
+    int r = local_remove_view(adoption->local);
     if (r == 0)
-        r = local_head_write(&store->local, head);
+        r = local_head_write(adoption->local, head);
     if (r == 0)
-        journal_set_anchor(store->commit.journal, head);
+        journal_set_anchor(adoption->journal, head);
     return r;
 }
 
 /* An older head takes the place of a damaged one only if its number is above this: the known state
  * goes on from the heads before. */
-static uint64_t number_before_candidates(const struct store *store, const struct head *known)
+static uint64_t number_before_candidates(const struct adoption *adoption, const struct head *known)
 {
-    bool looks_back = head_choice_is_made(&store->remote->options.at);
-    if (looks_back || !head_is_from_here(&store->remote->prefix, known))
+    bool looks_back = head_choice_is_made(&adoption->prefix->options->at);
+    if (looks_back || !head_is_from_here(adoption->prefix, known))
         return 0;
     if (head_was_published(known))
         return known->number;
@@ -156,19 +159,19 @@ static uint64_t number_before_candidates(const struct store *store, const struct
 
 /* Did the store go back from this head before, and fail to publish that it did? Its journal may go
  * on from there since. */
-static bool went_back_from(const struct store *store, const struct head *known,
+static bool went_back_from(const struct adoption *adoption, const struct head *known,
                            const struct head *head)
 {
-    return head_is_from_here(&store->remote->prefix, known) && !head_was_published(known) &&
+    return head_is_from_here(adoption->prefix, known) && !head_was_published(known) &&
            head_gave_up(known, head);
 }
 
 /* A node that went back goes on from the state of then, whether or not its remote says so yet: what
  * it gave up counts nowhere. The next head rests on it. */
-static bool goes_on_from_back_then(struct store *store, const struct head *known)
+static bool goes_on_from_back_then(const struct adoption *adoption, const struct head *known)
 {
-    struct head *head = &store->remote->prefix.head;
-    if (!store->node || !known || !went_back_from(store, known, head))
+    struct head *head = &adoption->prefix->head;
+    if (!adoption->is_node || !known || !went_back_from(adoption, known, head))
         return false;
     struct head newest = *head;
     *head = *known;
@@ -184,62 +187,62 @@ static bool goes_on_from_back_then(struct store *store, const struct head *known
 
 /* Judges the newest head, and makes sure that STORE/runs has what the verdict needs: before
  * anything is changed here or there. A remote that lacks a run of it may have an older head that is
- * whole: remote->prefix.head is that one then. */
-static int judge_and_fetch(struct store *store, const struct head *known, enum verdict *ret,
-                           char **ret_text)
+ * whole: prefix->head is that one then. */
+static int judge_and_fetch(const struct adoption *adoption, const struct head *known,
+                           enum verdict *ret, char **ret_text)
 {
-    struct remote *remote = store->remote;
+    struct prefix *prefix = adoption->prefix;
     struct lost_object lost;
-    uint64_t after = number_before_candidates(store, known);
+    uint64_t after = number_before_candidates(adoption, known);
     for (;;) {
-        *ret = verdict_of(&remote->prefix, store->commit.journal, known, &remote->prefix.head);
-        bool may_go_back =
-            *ret == VERDICT_REFUSE && went_back_from(store, known, &remote->prefix.head);
+        *ret = verdict_of(prefix, adoption->journal, known, &prefix->head);
+        bool may_go_back = *ret == VERDICT_REFUSE && went_back_from(adoption, known, &prefix->head);
         if (*ret != VERDICT_BEGIN && *ret != VERDICT_GO_ON && !may_go_back)
             return 0;
-        int r = runs_fetch_head(&remote->prefix, &remote->prefix.head, &lost);
+        int r = runs_fetch_head(prefix, &prefix->head, &lost);
         if (!prefix_object_is_lost(r))
             return r;
         _cleanup_free_ char *why = xstrdup(cause_text());
-        TRY(heads_go_back(&remote->prefix, after, &lost, why, ret_text));
+        TRY(heads_go_back(prefix, after, &lost, why, ret_text));
     }
 }
 
-static int settle_adoption(struct store *store, const struct head *known, char **ret_text)
+static int settle_adoption(const struct adoption *adoption, const struct head *known,
+                           char **ret_text)
 {
     enum verdict verdict;
-    struct head *head = &store->remote->prefix.head;
-    int r = judge_and_fetch(store, known, &verdict, ret_text);
+    struct head *head = &adoption->prefix->head;
+    int r = judge_and_fetch(adoption, known, &verdict, ret_text);
     if (r < 0 && !*ret_text)
         *ret_text =
             xasprintf("%s: the state that it holds (head %llu) cannot be taken over: %s",
-                      store->remote->prefix.name, (unsigned long long)head->number, strerror(-r));
+                      adoption->prefix->name, (unsigned long long)head->number, strerror(-r));
     if (r < 0)
         return r;
     switch (verdict) {
     case VERDICT_KEEP:
-        return local_head_write(&store->local, head);
+        return local_head_write(adoption->local, head);
     case VERDICT_GO_ON:
-        return go_on_from(store, known, head);
+        return go_on_from(adoption, known, head);
     case VERDICT_BEGIN:
         if (known)
             log_info("%s went on since this store published last (head %llu): going on from there",
-                     store->remote->prefix.name, (unsigned long long)head->number);
-        return adopt_begin_with(store, head, ret_text);
+                     adoption->prefix->name, (unsigned long long)head->number);
+        return adopt_begin_with(adoption, head, ret_text);
     default:
-        *ret_text = verdict_explain(&store->remote->prefix, known, head, verdict);
+        *ret_text = verdict_explain(adoption->prefix, known, head, verdict);
         return verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
     }
 }
 
 /* The head that the store knows, and with it where its journal begins. False: it knows none. */
-static bool read_known(struct store *store, struct head *known)
+static bool read_known(const struct adoption *adoption, struct head *known)
 {
-    int r = local_head_read(&store->local, known);
+    int r = local_head_read(adoption->local, known);
     if (r < 0 && r != -ENOENT)
-        log_warn("%s/head cannot be read (%s)", store->local.path, strerror(-r));
+        log_warn("%s/head cannot be read (%s)", adoption->local->path, strerror(-r));
     if (r == 0 && known->run_count > 0)
-        journal_set_anchor(store->commit.journal, known);
+        journal_set_anchor(adoption->journal, known);
     return r == 0;
 }
 
@@ -250,39 +253,38 @@ static int note_batch(const struct journal_batch *batch, void *arg)
     return 0;
 }
 
-bool adopt_is_blank(struct store *store)
+bool adopt_is_blank(const struct adoption *adoption)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
-    bool has_known = read_known(store, known);
-    return !has_known && journal_read(store->commit.journal, 0, note_batch, NULL) == 0 &&
-           journal_found(store->commit.journal).is_empty;
+    bool has_known = read_known(adoption, known);
+    return !has_known && journal_read(adoption->journal, 0, note_batch, NULL) == 0 &&
+           journal_found(adoption->journal).is_empty;
 }
 
-int adopt_decide(struct store *store, char **ret_text)
+int adopt_decide(const struct adoption *adoption, char **ret_text)
 {
-    const struct remote *remote = store->remote;
+    const struct prefix *prefix = adoption->prefix;
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
-    bool has_known = read_known(store, known);
+    bool has_known = read_known(adoption, known);
     /* A head without a state only names the holder of the prefix. */
-    bool has_state = remote && remote->prefix.is_attached && remote->prefix.head.run_count > 0;
+    bool has_state = prefix && prefix->is_attached && prefix->head.run_count > 0;
     int r = 0;
     /* A writer's store has more than the newest head says. */
-    bool looks_back = has_state && head_choice_is_made(&remote->options.at);
-    if (has_state && goes_on_from_back_then(store, has_known ? known : NULL))
+    bool looks_back = has_state && head_choice_is_made(&prefix->options->at);
+    if (has_state && goes_on_from_back_then(adoption, has_known ? known : NULL))
         return 0;
     if (has_state && (looks_back || !has_known ||
-                      memcmp(known->nonce, remote->prefix.head.nonce, sizeof known->nonce) != 0))
-        r = settle_adoption(store, has_known ? known : NULL, ret_text);
+                      memcmp(known->nonce, prefix->head.nonce, sizeof known->nonce) != 0))
+        r = settle_adoption(adoption, has_known ? known : NULL, ret_text);
     return r;
 }
 
 /* Before the store begins with the newest head: is the one that it published still that one? */
-static int check_known_number(struct remote *remote, const struct head *known,
+static int check_known_number(struct prefix *prefix, const struct head *known,
                               enum verdict *verdict)
 {
     bool other = false;
-    int r =
-        *verdict == VERDICT_BEGIN && known ? head_check_number(&remote->prefix, known, &other) : 0;
+    int r = *verdict == VERDICT_BEGIN && known ? head_check_number(prefix, known, &other) : 0;
     if (other)
         *verdict = VERDICT_REFUSE;
     return r;
@@ -290,51 +292,51 @@ static int check_known_number(struct remote *remote, const struct head *known,
 
 int adopt_may(void *arg, char **ret_text)
 {
-    struct remote *remote = arg;
-    struct store *store = remote->store;
+    const struct adoption *adoption = arg;
+    struct prefix *prefix = adoption->prefix;
     _cleanup_free_ struct head *read = xmalloc(sizeof *read);
-    const struct head *known = read_known(store, read) ? read : NULL;
+    const struct head *known = read_known(adoption, read) ? read : NULL;
     enum verdict verdict = VERDICT_KEEP;
-    if (goes_on_from_back_then(store, known))
+    if (goes_on_from_back_then(adoption, known))
         return 0;
-    int r = older_judge(remote, known, ret_text);
-    if (r == 0 && remote->prefix.head.run_count > 0)
-        r = judge_and_fetch(store, known, &verdict, ret_text);
+    int r = older_judge(adoption, known, ret_text);
+    if (r == 0 && prefix->head.run_count > 0)
+        r = judge_and_fetch(adoption, known, &verdict, ret_text);
     if (r == 0)
-        r = check_known_number(remote, known, &verdict);
+        r = check_known_number(prefix, known, &verdict);
     bool is_refused =
         verdict != VERDICT_KEEP && verdict != VERDICT_BEGIN && verdict != VERDICT_GO_ON;
     if (r == 0 && is_refused) {
-        *ret_text = verdict_explain(&store->remote->prefix, known, &remote->prefix.head, verdict);
+        *ret_text = verdict_explain(prefix, known, &prefix->head, verdict);
         r = verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
     }
     return r;
 }
 
-static int report_all_of_head(struct store *store, const struct head *head)
+static int report_all_of_head(const struct adoption *adoption, const struct head *head)
 {
     log_info("remote: head %llu was published and not noted: the next one names everything anew",
              (unsigned long long)head->number);
-    int r = room_for_view(store->commit.room);
-    return r < 0 ? r : view_report_all(store->local.view);
+    int r = room_for_view(adoption->prefix->room);
+    return r < 0 ? r : view_report_all(adoption->local->view);
 }
 
 int adopt_is_consistent(void *arg, char **ret_text)
 {
-    struct remote *remote = arg;
-    struct store *store = remote->store;
-    const struct head *head = &remote->prefix.head;
+    const struct adoption *adoption = arg;
+    struct prefix *prefix = adoption->prefix;
+    const struct head *head = &prefix->head;
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
-    bool knows = local_head_read(&store->local, known) == 0 && !local_head_is_lost(known);
-    if (goes_on_from_back_then(store, knows ? known : NULL))
+    bool knows = local_head_read(adoption->local, known) == 0 && !local_head_is_lost(known);
+    if (goes_on_from_back_then(adoption, knows ? known : NULL))
         return 0;
     bool is_known = knows && (memcmp(known->nonce, head->nonce, sizeof known->nonce) == 0 ||
                               head_same_state(known, head));
-    bool is_ours = !head_is_theirs(&store->local, head);
+    bool is_ours = !head_is_theirs(adoption->local, head);
     bool has_other = head->run_count > 0 && !is_known;
     /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
      * have another writer's. */
-    bool is_own_try = tried_is_own(&remote->prefix, head);
+    bool is_own_try = tried_is_own(prefix, head);
     bool is_older = knows && is_ours && head->number < known->number;
     int r = 0;
     if (is_older) {
@@ -342,31 +344,30 @@ int adopt_is_consistent(void *arg, char **ret_text)
         *ret_text = xasprintf(
             "%s shows head %llu, but this store published head %llu there; if it lost what "
             "came later, unmount and mount again",
-            remote->prefix.name, (unsigned long long)head->number,
-            (unsigned long long)known->number);
+            prefix->name, (unsigned long long)head->number, (unsigned long long)known->number);
     } else if (is_own_try && (is_ours || !has_other)) {
         /* Nothing came between. A predecessor may have been killed before it noted its head: the
          * view's marks were made against the head before. */
-        r = has_other ? report_all_of_head(store, head) : 0;
+        r = has_other ? report_all_of_head(adoption, head) : 0;
     } else if (has_other && !is_own_try && !(knows && is_ours)) {
-        bool is_given_up = knows && head_was_given_up(&store->remote->prefix, known, head);
-        *ret_text = verdict_explain(&store->remote->prefix, known, head,
-                                    is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
-    } else if (has_other || (head->number > 0 && head->epoch >= store->local.epoch)) {
+        bool is_given_up = knows && head_was_given_up(prefix, known, head);
+        *ret_text =
+            verdict_explain(prefix, known, head, is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
+    } else if (has_other || (head->number > 0 && head->epoch >= adoption->local->epoch)) {
         /* Another store may give out the numbers of our epoch. */
         *ret_text = xasprintf(
             "%s has a head that this store does not remember: mount again to go on from it",
-            remote->prefix.name);
+            prefix->name);
     }
     return *ret_text ? -ESTALE : r;
 }
 
-bool adopt_is_lost_for_good(struct remote *remote, int error)
+bool adopt_is_lost_for_good(const struct adoption *adoption, int error)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
-    bool is_older =
-        prefix_known_head(&remote->prefix, known) && remote->prefix.head.number <= known->number;
+    bool is_older = prefix_known_head(adoption->prefix, known) &&
+                    adoption->prefix->head.number <= known->number;
     if (error == -ESTALE)
         return !is_older;
-    return error != -EBUSY && !remote->store->local.options.adopting;
+    return error != -EBUSY && !adoption->local->options.adopting;
 }

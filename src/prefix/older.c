@@ -4,24 +4,25 @@
 #include <inttypes.h>
 
 #include "base/log.h"
-#include "base/vector.h"
+#include "commit/journal.h"
+#include "prefix/adopt.h"
+#include "prefix/heads.h"
 #include "prefix/verdict.h"
-#include "remote/internal.h"
-#include "remote/life.h"
+#include "view/remote.h"
 
-static bool shows_older(const struct remote *remote, const struct head *known)
+static bool shows_older(const struct adoption *adoption, const struct head *known)
 {
-    const struct prefix *prefix = &remote->prefix;
-    return known && !remote->store->node && !remote->options.read_only &&
-           head_is_from_here(prefix, known) && !head_is_theirs(&remote->store->local, known) &&
-           !head_is_theirs(&remote->store->local, &prefix->head) && head_was_published(known) &&
+    const struct prefix *prefix = adoption->prefix;
+    return known && !adoption->is_node && !prefix->options->read_only &&
+           head_is_from_here(prefix, known) && !head_is_theirs(adoption->local, known) &&
+           !head_is_theirs(adoption->local, &prefix->head) && head_was_published(known) &&
            known->number > prefix->head.number;
 }
 
 /* --- what it lacks ---------------------------------------------------------------------------- */
 
 struct lack {
-    struct remote *remote;
+    struct prefix *prefix;
     VECTOR(uint64_t) packs; /* that are there */
     bool lacks_packs;
     uint64_t local; /* chunks that NVMe has */
@@ -54,7 +55,7 @@ static int add_local(const struct view_pack *pack, void *arg)
 /* Chunks that NVMe does not have, where packs are missing that the view knows. */
 static int count_only_there(struct lack *lack, struct view *view, uint64_t *ret_chunks)
 {
-    int r = prefix_list(&lack->remote->prefix, "packs", 0, add_listed, lack);
+    int r = prefix_list(lack->prefix, "packs", 0, add_listed, lack);
     vector_sort(&lack->packs, compare_u64);
     if (r == 0)
         r = view_remote_packs(view, look_for_pack, lack);
@@ -67,18 +68,19 @@ static int count_only_there(struct lack *lack, struct view *view, uint64_t *ret_
 }
 
 /* A store without a view has the state of the head that is there, and what its journal adds. */
-static int check_nothing_is_missing(struct remote *remote, const struct head *known,
+static int check_nothing_is_missing(const struct adoption *adoption, const struct head *known,
                                     char **ret_text)
 {
-    struct lack lack = {.remote = remote};
+    struct prefix *prefix = adoption->prefix;
+    struct lack lack = {.prefix = prefix};
     uint64_t chunks = 0;
     struct view *view;
-    int r = prefix_look_at_view(&remote->prefix, &view);
+    int r = prefix_look_at_view(prefix, &view);
     if (r < 0)
         return 0;
     r = count_only_there(&lack, view, &chunks);
     view_close(view);
-    if (r < 0 || chunks == 0 || remote->options.takeover)
+    if (r < 0 || chunks == 0 || prefix->options->takeover)
         return r;
     *ret_text =
         xasprintf("%s shows head %" PRIu64 ", but this store published head %" PRIu64
@@ -86,32 +88,30 @@ static int check_nothing_is_missing(struct remote *remote, const struct head *kn
                   " chunks of %s are not on NVMe, and packs that held them are missing. "
                   "Nothing was changed. Mount it with the remote that has them, or give "
                   "them up with --takeover",
-                  remote->prefix.name, remote->prefix.head.number, known->number, chunks,
-                  remote->store->local.path);
+                  prefix->name, prefix->head.number, known->number, chunks, adoption->local->path);
     return -ESTALE;
 }
 
 /* What came after the older head is in the journal, unless that was trimmed: a published head makes
  * batches superfluous that this one needs. */
-static int check_goes_on(struct remote *remote, const struct head *known, char **ret_text)
+static int check_goes_on(const struct adoption *adoption, const struct head *known, char **ret_text)
 {
-    const struct store *store = remote->store;
-    struct prefix *prefix = &remote->prefix;
-    enum verdict verdict = verdict_of(prefix, store->commit.journal, known, &prefix->head);
+    struct prefix *prefix = adoption->prefix;
+    enum verdict verdict = verdict_of(prefix, adoption->journal, known, &prefix->head);
     if (verdict == VERDICT_GO_ON || verdict == VERDICT_KEEP)
         return 0;
     *ret_text = xasprintf("%s shows head %" PRIu64 ", but this store published head %" PRIu64
                           " there: an older copy took its place, and the journal of %s does not "
                           "go back to that. Nothing was changed. Mount it with the newer copy, or "
                           "with an empty prefix, where all that it has is stored again",
-                          prefix->name, prefix->head.number, known->number, store->local.path);
+                          prefix->name, prefix->head.number, known->number, adoption->local->path);
     return -ESTALE;
 }
 
-int older_judge(struct remote *remote, const struct head *known, char **ret_text)
+int older_judge(const struct adoption *adoption, const struct head *known, char **ret_text)
 {
-    struct prefix *prefix = &remote->prefix;
-    if (!shows_older(remote, known))
+    struct prefix *prefix = adoption->prefix;
+    if (!shows_older(adoption, known))
         return 0;
     _cleanup_free_ struct head *there = xmalloc(sizeof *there);
     int r = head_read(prefix, known->number, there);
@@ -123,8 +123,8 @@ int older_judge(struct remote *remote, const struct head *known, char **ret_text
     }
     bool has_all = prefix_has_runs(prefix, known);
     if (!has_all) {
-        TRY(check_nothing_is_missing(remote, known, ret_text));
-        TRY(check_goes_on(remote, known, ret_text));
+        TRY(check_nothing_is_missing(adoption, known, ret_text));
+        TRY(check_goes_on(adoption, known, ret_text));
     }
     log_warn("%s shows head %" PRIu64 ", but this store published head %" PRIu64
              " there: %s; the store goes on from its own state, which is published again",
@@ -133,5 +133,5 @@ int older_judge(struct remote *remote, const struct head *known, char **ret_text
     prefix->beginning.number = max_u64(prefix->beginning.number, known->number);
     if (has_all)
         prefix->head = *known;
-    return listed_ask(remote->store);
+    return local_ask_listing(adoption->local);
 }
