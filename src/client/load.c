@@ -94,7 +94,7 @@ static struct cairn_load *new_load(struct cairn_lane *lane, const char *path, un
     load->lane = lane;
     load->path = copy;
     load->thread_max = threads;
-    STAILQ_INIT(&load->batches);
+    STAILQ_INIT(&load->queue.batches);
     mutex_init(&load->lock, LOCK_LOAD);
     cond_init(&load->work);
     cond_init(&load->changed);
@@ -166,11 +166,11 @@ static int enter_batch(struct cairn_load *load, struct load_batch *batch)
     TRY(load_error_locked(load));
     if (batch->request_count > 0)
         TRY(load_start_locked(load, batch->request_count));
-    batch->first = load->target_count;
-    load->target_count += batch->target_count;
-    STAILQ_INSERT_TAIL(&load->batches, batch, link);
-    if (!load->current && batch->request_count > 0)
-        load->current = batch;
+    batch->first = load->queue.target_count;
+    load->queue.target_count += batch->target_count;
+    STAILQ_INSERT_TAIL(&load->queue.batches, batch, link);
+    if (!load->queue.current && batch->request_count > 0)
+        load->queue.current = batch;
     (void)pthread_cond_broadcast(&load->work);
     return 0;
 }
@@ -217,12 +217,12 @@ static int begin_wait_locked(const struct cairn_load *load, size_t first, size_t
                              struct load_wait *ret)
 {
     check_held(&load->lock);
-    if (first > load->target_count || count > load->target_count - first) {
-        cause_note("the load has %zu targets: none of number %zu", load->target_count,
-                   first > load->target_count ? first : load->target_count);
+    if (first > load->queue.target_count || count > load->queue.target_count - first) {
+        cause_note("the load has %zu targets: none of number %zu", load->queue.target_count,
+                   first > load->queue.target_count ? first : load->queue.target_count);
         return -EINVAL;
     }
-    *ret = (struct load_wait){STAILQ_FIRST(&load->batches), first, first + count};
+    *ret = (struct load_wait){STAILQ_FIRST(&load->queue.batches), first, first + count};
     return 0;
 }
 
@@ -276,7 +276,7 @@ static void cancel(struct cairn_load *load)
     char cause[CAUSE_MAX];
     (void)snprintf(cause, sizeof cause, "the load of %.300s was cancelled", load->path);
     LOCK_SCOPE(&load->lock);
-    if (load->current || load->active > 0) {
+    if (load->queue.current || load->active > 0) {
         load_fail_locked(load, -ECANCELED, cause);
         load_cancel_locked(load);
     }
@@ -292,8 +292,8 @@ int cairn_load_cancel(cairn_load *load)
 static void free_memory(struct cairn_load *load)
 {
     struct load_batch *batch;
-    while ((batch = STAILQ_FIRST(&load->batches))) {
-        STAILQ_REMOVE_HEAD(&load->batches, link);
+    while ((batch = STAILQ_FIRST(&load->queue.batches))) {
+        STAILQ_REMOVE_HEAD(&load->queue.batches, link);
         load_batch_free(batch);
     }
     free(load->path);

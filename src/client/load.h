@@ -71,6 +71,13 @@ struct load_trials {
     int64_t least_ns[LOAD_WAYS]; /* of a read of LOAD_STEP */
 };
 
+/* What is to be read; guarded by the load's lock. */
+struct load_queue {
+    STAILQ_HEAD(, load_batch) batches; /* all of them, in the order of their calls */
+    struct load_batch *current;        /* first one with requests that no thread has; NULL: none */
+    size_t target_count;               /* of all */
+};
+
 struct cairn_load {
     struct cairn_lane *lane;
     char *path;
@@ -94,9 +101,7 @@ struct cairn_load {
     unsigned active;   /* requests under way */
     unsigned requests; /* that were taken */
     struct load_trials trials;
-    size_t target_count;
-    STAILQ_HEAD(, load_batch) batches; /* all of them, in the order of their calls */
-    struct load_batch *current;        /* first one with requests that no thread has; NULL: none */
+    struct load_queue queue;
     struct lane_thread threads[LOAD_THREADS_MAX];
     unsigned thread_count;
 };

@@ -210,13 +210,13 @@ static int read_request(struct cairn_load *load, const struct load_request *requ
 static struct load_request *take_request_locked(struct cairn_load *load)
 {
     check_held(&load->lock);
-    struct load_batch *batch = load->current;
+    struct load_batch *batch = load->queue.current;
     if (!batch || atomic_load(&load->error))
         return NULL;
     check(batch->next < batch->request_count);
     struct load_request *request = &batch->requests[batch->next++];
-    while (load->current && load->current->next == load->current->request_count)
-        load->current = STAILQ_NEXT(load->current, link);
+    while (load->queue.current && load->queue.current->next == load->queue.current->request_count)
+        load->queue.current = STAILQ_NEXT(load->queue.current, link);
     return request;
 }
 

@@ -74,9 +74,9 @@ void history_list_op_locked(struct history *history, struct op *op, int64_t happ
 /* Where other nodes write the prefix: the operation is listed, and newer than their union. */
 void history_touch_locked(struct history *history, const struct record *rec);
 void history_unlist_op_locked(struct history *history, struct op *op);
-int history_dump_record(const struct record *rec,
-                        void *bytes); /* appends it to a struct bytes; 0 */
 CAIRN_MUST_CHECK int history_compact_locked(struct history *history);
+/* Appends it to `bytes`, a struct bytes; 0. */
+int history_dump_record(const struct record *rec, void *bytes);
 /* Changes, by the room in the stage's log that they need. */
 enum reserve_kind {
     RESERVE_NONE,   /* none: it is of a file that has lost its only name */

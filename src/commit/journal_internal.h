@@ -48,8 +48,8 @@ struct behind {
     uint64_t count;   /* batches that the store wrote */
     uint64_t offset;  /* of the first */
     uint64_t cut_seq; /* of the newest */
-    uint64_t
-        resume_offset; /* of the last whose base is at or before `resume_at`; 0: there is none */
+    /* Of the last whose base is at or before `resume_at`; 0: there is none. */
+    uint64_t resume_offset;
     struct batch_header resume;
 };
 

@@ -23,8 +23,8 @@ static inline bool head_choice_is_made(const struct head_choice *choice)
 /* The remote of a store. */
 struct remote_options {
     const char *name; /* "s3://BUCKET/PREFIX" or "dir:/PATH", for messages; NULL: no remote */
-    struct tier
-        *tier; /* opened by the caller; owned by the store from store_open() on, failed or not */
+    /* Opened by the caller; owned by the store from store_open() on, failed or not. */
+    struct tier *tier;
     const char *holder;       /* "host:/path pid 123": how others see us */
     unsigned upload_threads;  /* packs on their way at once */
     unsigned fetch_threads;   /* ranges that are fetched at once, ahead of readers; 0: 16 */

@@ -60,8 +60,8 @@ bool packs_limit_is_paid(struct packs *packs);
 /* A chunk's place in a pack that is written, and that the view does not know; 0: none. */
 uint64_t packs_find_fresh(struct packs *packs, const struct chunk_name *name,
                           struct chunk_entry *ret);
-bool packs_has_fresh(struct packs *packs,
-                     const struct chunk_name *name); /* perhaps not yet written */
+/* Has it one, perhaps not yet written? */
+bool packs_has_fresh(struct packs *packs, const struct chunk_name *name);
 /* Recovery: a pack that the stage's log names. Is there one that is written, and that the view does
  * not know? */
 void packs_readd(struct packs *packs, uint64_t id, uint64_t length,

@@ -119,8 +119,8 @@ uint64_t packs_pin_remote(struct packs *packs, const struct chunk_name *name,
                           struct remote_pins *ret);
 void packs_unpin_remote(struct packs *packs, struct remote_pins *pins);
 bool packs_pin_locked(struct packs *packs, uint64_t pack);
-void packs_note_named(struct packs *packs, const uint64_t *ids,
-                      size_t count);          /* a batch that is durable names them */
+/* A batch that is durable names them. */
+void packs_note_named(struct packs *packs, const uint64_t *ids, size_t count);
 void packs_retire_named(struct packs *packs); /* the view knows them now */
 /* Is there a pack that no batch names, and of which nothing is staged? */
 bool packs_have_leftovers(struct packs *packs);

@@ -27,8 +27,8 @@ struct room {
     _Atomic uint64_t promoted_bytes; /* fetched, not yet named by a batch */
     struct cairn_mutex lock;
     pthread_cond_t changed;
-    struct event
-        more; /* the thread has looked, less is on its way, or a wait to promote more ends */
+    /* The thread has looked, less is on its way, or a wait to promote more ends. */
+    struct event more;
     pthread_t thread;
     bool started, stopping, wanted;
     bool scarce;      /* there is less room than asked for */

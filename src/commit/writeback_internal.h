@@ -108,8 +108,8 @@ struct lag {
     uint64_t cut;        /* of the last batch that it lacks */
     int64_t again_at;    /* when the next try is due; monotonic ns */
     int64_t wait_ns;     /* after the last, which failed; 0: it did not */
-    VECTOR(uint64_t)
-    inos; /* files whose pinned version is durable; a file may be there several times */
+    /* Files whose pinned version is durable; a file may be there several times. */
+    VECTOR(uint64_t) inos;
     VECTOR(uint64_t) drops; /* packs whose files go when the view has it */
 };
 

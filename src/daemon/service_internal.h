@@ -34,8 +34,8 @@ struct remote_side {
     _Atomic bool wait_ended;   /* the function of `ticket` was called */
     struct {
         struct cairn_mutex lock;
-        struct upload_sample older,
-            newer;  /* the rate of the upload is measured from the older one on */
+        /* The rate of the upload is measured from the older one on. */
+        struct upload_sample older, newer;
         bool waits; /* `ticket` belongs to a waiter outside the service */
         uint64_t ticket;
         int64_t urge_until; /* monotonic, ns */

@@ -22,17 +22,19 @@
 
 enum record_type {
     /* In segments and in the stage's log. */
-    REC_SEAL = 1, /* a version of a file: ino, version, keep, attrs, extents; with RECORD_BIRTH also
-                     its first name: parent, cookie, name */
-    REC_MAKE = 2, /* directory, symbolic link or special file: ino, parent, cookie, name, attrs,
-                     value (link target) */
+    /* a version of a file: ino, version, keep, attrs, extents; with RECORD_BIRTH also its first
+     * name: parent, cookie, name */
+    REC_SEAL = 1,
+    /* directory, symbolic link or special file: ino, parent, cookie, name, attrs, value (link
+     * target) */
+    REC_MAKE = 2,
     REC_LINK = 3, /* ino, parent, cookie, name */
-    REC_UNLINK = 4,      /* ino, parent, name: unlink, and rmdir of a directory; RECORD_ORPHAN: last
-                            name, lives on */
-    REC_RENAME = 5,      /* ino from (parent, name) to (parent2, name2) with cookie. ino2: what was
-                            replaced or, with RECORD_EXCHANGE, what moves to (parent, name) with
-                            cookie2; 0: nothing was there. RECORD_ORPHAN: ino2 lost its last
-                            name and lives on */
+    /* ino, parent, name: unlink, and rmdir of a directory; RECORD_ORPHAN: last name, lives on */
+    REC_UNLINK = 4,
+    /* ino from (parent, name) to (parent2, name2) with cookie. ino2: what was replaced or, with
+     * RECORD_EXCHANGE, what moves to (parent, name) with cookie2; 0: nothing was there.
+     * RECORD_ORPHAN: ino2 lost its last name and lives on */
+    REC_RENAME = 5,
     REC_SETATTR = 6,     /* ino, mask, attrs */
     REC_SETXATTR = 7,    /* ino, name, value */
     REC_REMOVEXATTR = 8, /* ino, name */
@@ -43,21 +45,23 @@ enum record_type {
 
     /* In a feed only. */
     /* the newest version of a file that the feed seals: ino, version, attrs, length (bytes of its
-       content that are stored), count (its pages); RECORD_BIRTH: parent, cookie, name */
+     * content that are stored), count (its pages); RECORD_BIRTH: parent, cookie, name */
     REC_VERSION = 24,
 
     /* In the union of several nodes' names only. */
     /* a directory that the union lacks, and of which a node may speak: ino2 stands for it, or 0:
-       it was there last as (parent, name), with attrs. ino2 the same: it is there again */
+     * it was there last as (parent, name), with attrs. ino2 the same: it is there again */
     REC_STAND_IN = 25,
 
     /* In the stage's log only. */
-    REC_NASCENT = 32, /* a file that has no version yet: ino, parent, cookie, name, attrs;
-                         RECORD_ORPHAN: it has no name, or lost it */
-    REC_ERASE = 33,   /* draft content is discarded: ino, version, offset, length (~0: to the end),
-                         attrs.size (the size afterwards) */
-    REC_LAYER = 34,   /* state of a layer, replaces what is known of it: ino, version, keep, attrs;
-                         RECORD_SEALED */
+    /* a file that has no version yet: ino, parent, cookie, name, attrs; RECORD_ORPHAN: it has no
+     * name, or lost it */
+    REC_NASCENT = 32,
+    /* draft content is discarded: ino, version, offset, length (~0: to the end), attrs.size (the
+     * size afterwards) */
+    REC_ERASE = 33,
+    /* state of a layer, replaces what is known of it: ino, version, keep, attrs; RECORD_SEALED */
+    REC_LAYER = 34,
     /* range of the layer before it: ino, version, offset, length, slab, slab_offset */
     REC_RANGE = 35,
     /* range of a draft or of a sealed version that is now in a chunk: ino, version, extents (one);

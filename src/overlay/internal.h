@@ -17,8 +17,8 @@
 struct entry {
     RB_ENTRY(entry) by_name;
     RB_ENTRY(entry) by_cookie; /* only while ino != 0 */
-    TAILQ_ENTRY(entry)
-    dirty; /* only while it is a change of the history: seq is neither 0 nor SEQ_NASCENT */
+    /* Only while it is a change of the history: seq is neither 0 nor SEQ_NASCENT. */
+    TAILQ_ENTRY(entry) dirty;
     struct node *dir;
     uint64_t ino; /* 0: there is no such name */
     uint64_t cookie;

@@ -55,8 +55,8 @@ struct remote_status {
     uint64_t merged_bytes_total; /* of the fetched ones: to write packs anew */
     uint64_t put_total, get_total, list_total, head_total, delete_total; /* of these requests */
     uint64_t received_bytes_total; /* all content that was read, heads and runs included */
-    struct encode_counts
-        encoded; /* chunks of the uploaded packs; the time is that of twin and dx */
+    /* Chunks of the uploaded packs; the time is that of twin and dx. */
+    struct encode_counts encoded;
     uint64_t errors;
     char error[CAUSE_MAX];             /* the last, in words */
     double error_age_s, unreachable_s; /* seconds; negative: none */

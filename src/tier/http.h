@@ -46,12 +46,11 @@ struct http_request {
 struct http_response {
     long status;     /* 200...; 0: no answer */
     size_t into_len; /* bytes that came into `into` */
-    VECTOR(char)
-    text;                /* body otherwise, at most HTTP_TEXT_MAX, a NUL behind it; `at` is NULL if
-                            it is empty */
-    int64_t date_ns;     /* Date header; 0: none */
-    int64_t date_at_ns;  /* monotonic clock when it came */
-    int64_t modified_ns; /* Last-Modified; 0: none */
+    /* Body otherwise, at most HTTP_TEXT_MAX, a NUL behind it; `at` is NULL if it is empty. */
+    VECTOR(char) text;
+    int64_t date_ns;                 /* Date header; 0: none */
+    int64_t date_at_ns;              /* monotonic clock when it came */
+    int64_t modified_ns;             /* Last-Modified; 0: none */
     int64_t retry_after_ns;          /* 0: none */
     int64_t content_length;          /* as announced; -1: none */
     uint64_t range_start, range_end; /* Content-Range of a 206, end exclusive; both 0: none */
