@@ -125,7 +125,7 @@ int process_await_end(pid_t child, int timeout_ms)
            poll(&end, 1, (int)(left / MS_NS) + 1) < 0 && errno == EINTR)
         ;
     (void)close(end.fd);
-    return end.revents != 0;
+    return end.revents ? PROCESS_HAS_ENDED : PROCESS_LIVES;
 }
 
 static void raise_limit(int resource, rlim_t wanted)

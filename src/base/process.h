@@ -34,7 +34,8 @@ bool process_lives(const struct process *process);
 
 /* A descriptor that is readable once the child has ended; waitpid() does not block then. -errno. */
 CAIRN_MUST_CHECK int process_end_fd(pid_t child);
-/* Waits for that for at most `timeout_ms`. 1: it has ended; 0: not yet; -errno. */
+/* Waits for that for at most `timeout_ms`. enum process_end, or -errno. */
+enum process_end { PROCESS_LIVES, PROCESS_HAS_ENDED };
 CAIRN_MUST_CHECK int process_await_end(pid_t child, int timeout_ms);
 
 /* Raises the limits of file sizes and of descriptors as far as this process may: root to what a

@@ -50,7 +50,7 @@ static int request_patiently(const char *store, const cJSON *request, int timeou
         int r = control_request(store, request, timeout_ms, ret_reply);
         /* If the daemon died during the request, a successor may go on. */
         if (!is_no_daemon(r) || waited >= STARTING_MS ||
-            store_directory_lock_holder(store, &holder) != 1)
+            store_directory_lock_holder(store, &holder) != STORE_IS_HELD)
             return r;
         (void)nanosleep(&(struct timespec){.tv_nsec = STARTING_STEP_MS * 1000000}, NULL);
     }

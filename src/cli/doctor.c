@@ -334,7 +334,7 @@ static void doctor_add_parts(struct doctor *d)
 static void ask_daemon_about_itself(struct doctor *d)
 {
     pid_t holder;
-    if (store_directory_lock_holder(d->target->store, &holder) == 1)
+    if (store_directory_lock_holder(d->target->store, &holder) == STORE_IS_HELD)
         d->pid = (uint64_t)holder;
     if (ask_patiently(d->target->store, "ping", PING_WAIT_MS, &d->ping) < 0)
         d->ping = NULL;

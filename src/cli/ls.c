@@ -188,7 +188,7 @@ static bool list_remotes(struct listing *l, const char *text)
     if (!remote_address_is(text) || strchr(text + strcspn(text, ":") + 1, ':'))
         return false;
     l->began = false;
-    bool found = prefixes_find(text, &l->options, give_remote, l) == 0 && l->began;
+    bool found = prefixes_find(text, &l->options, give_remote, l) == PREFIXES_BELOW && l->began;
     l->began = l->began || began;
     return found;
 }

@@ -390,7 +390,7 @@ static bool await_daemon(const struct call *call, int64_t deadline)
         _cleanup_json_ cJSON *reply = NULL;
         pid_t holder;
         if (ask_patiently(store, "nodes", LOOK_MS_MAX, &reply) == 0 ||
-            store_directory_lock_holder(store, &holder) != 1)
+            store_directory_lock_holder(store, &holder) != STORE_IS_HELD)
             return true;
         if (!was_said)
             text_print(stderr, "waits for the daemon of this mount: the next one starts");

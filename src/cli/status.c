@@ -445,7 +445,7 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
     int r = ask_patiently(store, "status", STATUS_TIMEOUT_MS, &status);
     *ret_dead = false;
     if (r == -ENOENT || r == -ECONNREFUSED) {
-        *ret_dead = mountpoint && store_directory_lock_holder(store, &holder) == 0;
+        *ret_dead = mountpoint && store_directory_lock_holder(store, &holder) == STORE_IS_FREE;
         if (*ret_dead)
             complain("status", "the daemon of %s is dead; run 'cairn mount %s %s' to recover",
                      mountpoint, store, mountpoint);

@@ -314,15 +314,15 @@ static bool ending_continues(struct ending *e, const struct umount_request *requ
     return false;
 }
 
-/* Returns 1 as long as the daemon has the store, 0 when it has ended, or -errno. A store that was
- * mounted again is another daemon's. */
+/* Has the daemon the store still? enum store_lock, or -errno. A store that was mounted again is
+ * another daemon's. */
 static int ending_poll(const struct ending *e, const struct umount_request *request, pid_t *ret_pid)
 {
     _cleanup_free_ char *stage = NULL;
     int held = store_directory_lock_holder(e->mount->store, ret_pid);
-    if (held != 1 || !request->stage || service_left_stage(e->mount->store, &stage) < 0)
+    if (held != STORE_IS_HELD || !request->stage || service_left_stage(e->mount->store, &stage) < 0)
         return held;
-    return !stage || strcmp(stage, request->stage) == 0;
+    return !stage || strcmp(stage, request->stage) == 0 ? STORE_IS_HELD : STORE_IS_FREE;
 }
 
 /* `drained`: the daemon was asked to wait for the remote at its end. */
@@ -332,14 +332,14 @@ static int await_end(const struct mount_entry *mount, const struct umount_reques
     struct ending e = {.mount = mount, .deadline = deadline, .began = clock_monotonic_ns()};
     pid_t pid = 0;
     int held;
-    while ((held = ending_poll(&e, request, &pid)) == 1) {
+    while ((held = ending_poll(&e, request, &pid)) == STORE_IS_HELD) {
         if (!ending_continues(&e, request, pid))
             return CLI_NOT_DRAINED;
         if (!interrupt_sleep_ms(20))
             return CLI_INTERRUPTED;
         ending_help(&e);
     }
-    if (held == 0)
+    if (held == STORE_IS_FREE)
         return umount_verify(mount, request, drained && !e.remote_left);
     return complain("umount", "unmounted, but cannot tell whether the daemon has exited: %s",
                     strerror(-held));
@@ -381,7 +381,8 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
                         mount->mountpoint, mount->cover, mount->mountpoint);
     /* A store that is not to be seen from here has no lock either, though its daemon may
      * be well. */
-    if (store_directory_lock_holder(mount->store, &pid) == 0 && mount_is_dead(mount->mountpoint))
+    if (store_directory_lock_holder(mount->store, &pid) == STORE_IS_FREE &&
+        mount_is_dead(mount->mountpoint))
         return (code = remove_dead(mount)) == CLI_OK ? umount_verify(mount, request, false) : code;
     code = request->keep_others ? refuse_for_others(mount) : CLI_OK;
     if (code == CLI_OK)

@@ -99,7 +99,7 @@ static int upgrade_evaluate(const struct upgrade *u, const struct seen *before, 
     }
     if (r == 0 && !now.upgrading)
         complain("upgrade", "the daemon of %s died before the handover; try again", u->mountpoint);
-    else if (r < 0 && store_directory_lock_holder(u->store, &holder) == 0)
+    else if (r < 0 && store_directory_lock_holder(u->store, &holder) == STORE_IS_FREE)
         complain("upgrade", "the mount of %s has ended", u->mountpoint);
     else
         return 0;

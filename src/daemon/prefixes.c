@@ -74,22 +74,22 @@ static void level_done(struct prefix_level *level)
     vector_free(&level->directories);
 }
 
-/* Returns 1 where the directory is a remote. A directory below that cannot be listed is passed
+/* PREFIXES_ITSELF: the directory is a remote. A directory below that cannot be listed is passed
  * over. */
 static int search_level(struct prefix_search *search, const char *directory, unsigned depth)
 {
     struct prefix_level level = {0};
     if (depth > DEPTH_MAX || search->listings++ == LISTINGS_MAX)
-        return 0;
+        return PREFIXES_BELOW;
     int r = search->root_fd < 0
                 ? search->tier->ops->list_level(search->tier, directory, level_add_object, &level)
                 : level_read_directory(search, directory, &level);
     if (r == 0 && level.has_marker)
-        r = 1;
-    for (size_t i = 0; i < level.directories.count && r == 0; i++) {
+        r = PREFIXES_ITSELF;
+    for (size_t i = 0; i < level.directories.count && r == PREFIXES_BELOW; i++) {
         _cleanup_free_ char *below =
             xasprintf("%s%s%s", directory, *directory ? "/" : "", level.directories.at[i]);
-        if (search_level(search, below, depth + 1) != 1)
+        if (search_level(search, below, depth + 1) != PREFIXES_ITSELF)
             continue;
         _cleanup_free_ char *address = xasprintf("%s/%s", search->source, below);
         search->fn(address, search->arg);
@@ -99,15 +99,15 @@ static int search_level(struct prefix_search *search, const char *directory, uns
 }
 
 /* Opens a directory that has answered: no call of this process may hang in a filesystem, for no
- * signal ends it there. Returns 1 where the directory is a remote. */
+ * signal ends it there. PREFIXES_ITSELF: the directory is a remote. */
 static int open_root(struct prefix_search *search, const char *path)
 {
     uint64_t len;
     int r = search->tier->ops->stat(search->tier, MARKER, &len);
     if (r != -ENOENT)
-        return r < 0 ? r : 1;
+        return r < 0 ? r : PREFIXES_ITSELF;
     search->root_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return search->root_fd < 0 ? -errno : 0;
+    return search->root_fd < 0 ? -errno : PREFIXES_BELOW;
 }
 
 int prefixes_find(const char *source, const struct mount_options *options,
@@ -122,7 +122,7 @@ int prefixes_find(const char *source, const struct mount_options *options,
         r = remote_tier_open(&address, options, true, NULL, &search.tier, &text);
     if (r == 0 && address.kind == REMOTE_KIND_DIR)
         r = open_root(&search, address.path);
-    if (r == 0)
+    if (r == PREFIXES_BELOW)
         r = search_level(&search, "", 0);
     if (search.tier)
         search.tier->ops->close(search.tier);
@@ -162,7 +162,7 @@ char *prefixes_beside(const char *source, const struct mount_options *options)
     int r = prefixes_find(source, options, text_add_prefix, &text);
     if (text.count == 0 && parent)
         r = prefixes_find(parent, options, text_add_prefix, &text);
-    if (r == 1 && parent)
+    if (r == PREFIXES_ITSELF && parent)
         text_add_prefix(parent, &text);
     (void)fclose(text.out);
     text_hide_controls(found);

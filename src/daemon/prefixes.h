@@ -5,8 +5,11 @@
 #include "daemon/options.h"
 
 /* Calls `fn` with the address of each remote below `source` ("s3://BUCKET/PREFIX", "dir:/PATH"), at
- * most 4 levels deep, in no order. Returns 1 if `source` itself is one, which is not searched; else
- * 0, or -errno where it cannot be listed. */
+ * most 4 levels deep, in no order. enum prefixes_found; or -errno where it cannot be listed. */
+enum prefixes_found {
+    PREFIXES_BELOW,  /* it was searched */
+    PREFIXES_ITSELF, /* `source` is one, which is not searched */
+};
 CAIRN_MUST_CHECK int prefixes_find(const char *source, const struct mount_options *options,
                                    void (*fn)(const char *address, void *arg), void *arg);
 

@@ -96,11 +96,11 @@ int store_directory_lock_holder(const char *store, pid_t *ret_holder)
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
+        return errno == ENOENT ? STORE_IS_FREE : -errno;
     if (fcntl(fd, F_OFD_GETLK, &whole) < 0)
         return -errno;
     *ret_holder = read_pid(fd);
-    return whole.l_type != F_UNLCK;
+    return whole.l_type == F_UNLCK ? STORE_IS_FREE : STORE_IS_HELD;
 }
 
 static bool is_empty_directory(int parent_fd, const char *name)
@@ -243,7 +243,7 @@ static int check_content(struct store_directory *directory, struct service_error
         directory->fresh = false; /* its content may belong to the user */
     /* being made by another mount at this moment */
     if (r == -ENOTEMPTY && directory->lock_fd < 0 &&
-        store_directory_lock_holder(directory->path, &holder) == 1)
+        store_directory_lock_holder(directory->path, &holder) == STORE_IS_HELD)
         return fail_in_use(directory, holder, error);
     if (r == -ENOTEMPTY)
         return service_fail(error, MOUNT_USAGE, r,

@@ -26,8 +26,9 @@ CAIRN_MUST_CHECK int store_directory_lock_patiently(const char *store,
                                                     const struct store_waiter *waiter, int *ret_fd,
                                                     pid_t *ret_holder);
 
-/* Returns 1 if a process holds STORE/lock (then *ret_holder as above), 0 or -errno.
- * Takes no lock. */
+/* Does a process hold STORE/lock? Then *ret_holder as above. enum store_lock, or -errno. Takes no
+ * lock. */
+enum store_lock { STORE_IS_FREE, STORE_IS_HELD };
 CAIRN_MUST_CHECK int store_directory_lock_holder(const char *store, pid_t *ret_holder);
 
 /* A store directory, taken for a mount. */

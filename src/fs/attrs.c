@@ -159,7 +159,7 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
     if (S_ISDIR(inode->attrs.mode))
         return -EISDIR;
     if (inode->is_elsewhere)
-        return -EREMOTE;
+        return FS_IS_ELSEWHERE;
     if (size > FILE_SIZE_MAX)
         return -EFBIG;
     TRY(kill_privileges(fs, inode, caller));
@@ -172,7 +172,9 @@ static int set_size(struct fs *fs, const struct ns_inode *inode, uint64_t size,
 static int set_held_attrs(struct fs *fs, const struct ns_inode *inode, unsigned set,
                           const struct stat *st, const struct fs_caller *caller)
 {
-    TRY(set & FS_SET_SIZE ? set_size(fs, inode, (uint64_t)st->st_size, caller) : 0);
+    int r = set & FS_SET_SIZE ? set_size(fs, inode, (uint64_t)st->st_size, caller) : FS_DONE;
+    if (r != FS_DONE)
+        return r;
     struct attrs attrs = {0};
     uint32_t mask = collect_attrs(set, st, inode, caller, &attrs);
     bool may_clear = caller->uid == 0 || caller->uid == inode->attrs.uid;
@@ -182,17 +184,14 @@ static int set_held_attrs(struct fs *fs, const struct ns_inode *inode, unsigned 
         return -EPERM;
     if (set == 0 ? !may_clear : mask == 0)
         return 0;
-    int r = set & (FS_SET_UID | FS_SET_GID) && !S_ISDIR(inode->attrs.mode)
-                ? drop_capabilities(fs, inode)
-                : 0;
+    bool changes_owner = set & (FS_SET_UID | FS_SET_GID) && !S_ISDIR(inode->attrs.mode);
+    TRY(changes_owner ? drop_capabilities(fs, inode) : 0);
     /* The draft first: a seal in between would bring back the time that it has. */
-    if (r == 0 && mask & ATTR_MTIME)
-        r = stage_set_mtime(fs->stage, inode->ino, attrs.mtime);
-    if (r == 0)
-        r = commit_attrs(fs, inode->ino, mask, &attrs);
-    if (r == 0 && mask & ATTR_ATIME)
+    TRY(mask & ATTR_MTIME ? stage_set_mtime(fs->stage, inode->ino, attrs.mtime) : 0);
+    TRY(commit_attrs(fs, inode->ino, mask, &attrs));
+    if (mask & ATTR_ATIME)
         access_forget(fs, inode->ino);
-    return r;
+    return FS_DONE;
 }
 
 int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
@@ -202,7 +201,7 @@ int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
     TRY(ns_hold(fs->ns, ino, &inode));
     int r = set_held_attrs(fs, &inode, set, st, caller);
     ns_drop(fs->ns, ino);
-    return r < 0 ? r : fs_getattr(fs, ino, ret);
+    return r == FS_DONE ? fs_getattr(fs, ino, ret) : r;
 }
 
 bool fs_follows(const struct fs *fs)

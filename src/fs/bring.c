@@ -450,7 +450,7 @@ void brings_end(struct brings *brings)
 static int make_covering(struct fs *fs, const struct ns_inode *from, struct record *rec)
 {
     if (taken_moved_lately(fs, from->ino))
-        return -EREMOTE;
+        return FS_IS_ELSEWHERE;
     return make_file(fs, from, rec, &rec->ino);
 }
 
@@ -466,5 +466,5 @@ int fs_bring_empty(struct fs *fs, uint64_t ino, bool seals)
     ns_drop(fs->ns, ino);
     if (r == 0 && seals && history_seal(fs->commit->history, rec.ino) == -EAGAIN)
         log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
-    return r < 0 ? r : -ESTALE;
+    return r == 0 ? -ESTALE : r;
 }

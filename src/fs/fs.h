@@ -122,10 +122,16 @@ enum fs_set {
     FS_SET_ATIME = 16,
     FS_SET_MTIME = 32
 };
+enum fs_outcome {
+    FS_DONE,
+    /* Nothing was done: another node's file is to be changed. First fs_bring(), or
+     * fs_bring_empty(). */
+    FS_IS_ELSEWHERE,
+};
 /* Sets what `set` (enum fs_set) says from `st`; `ret` is the result. Clears setuid and setgid as
  * chown and truncate do; that alone, if `set` is 0: a chown to no owner, by root or the owner, or a
  * change of content that the kernel tells of before the call comes that makes it, which then does
- * this for others. -EREMOTE as fs_open(). */
+ * this for others. enum fs_outcome, or -errno. */
 CAIRN_MUST_CHECK int fs_setattr(struct fs *fs, uint64_t ino, unsigned set, const struct stat *st,
                                 const struct fs_caller *caller, struct stat *ret);
 CAIRN_MUST_CHECK int fs_statfs(struct fs *fs, struct statvfs *ret);
@@ -184,8 +190,7 @@ struct fs_opened {
 };
 
 /* A file, or a directory to be listed. O_TRUNC says only that it is going to be emptied, by
- * fs_setattr(). -EREMOTE: another node's file is to be changed: first fs_bring(), or
- * fs_bring_empty(). */
+ * fs_setattr(). enum fs_outcome, or -errno. */
 CAIRN_MUST_CHECK int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret);
 /* A handle that a daemon that died took, and did not tell of. -ENOENT: its inode is gone. */
 CAIRN_MUST_CHECK int fs_opened_again(struct fs *fs, uint64_t handle, struct fs_opened *ret);

@@ -221,22 +221,24 @@ static int check_elsewhere(struct fs *fs, uint64_t ino)
     if (!fs->commit->local->sb.node)
         return 0;
     int r = ns_inode(fs->ns, ino, &inode);
-    return r == 0 && inode.is_elsewhere ? -EREMOTE : r;
+    return r == 0 && inode.is_elsewhere ? FS_IS_ELSEWHERE : r;
 }
 
 int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
 {
     bool changes = opens_to_write((uint32_t)flags) || flags & O_TRUNC;
-    TRY(changes ? check_elsewhere(fs, ino) : 0);
-    TRY(open_ahead(fs, ino, flags & ~O_TRUNC, &ret->handle));
     struct ns_inode inode;
-    int r = ns_hold(fs->ns, ino, &inode);
+    int r = changes ? check_elsewhere(fs, ino) : FS_DONE;
+    if (r != FS_DONE)
+        return r;
+    TRY(open_ahead(fs, ino, flags & ~O_TRUNC, &ret->handle));
+    r = ns_hold(fs->ns, ino, &inode);
     if (r < 0) {
         open_undo(fs, ino, ret->handle);
         return r;
     }
     describe_opened(fs, &inode, flags, ret);
-    return 0;
+    return FS_DONE;
 }
 
 /* --- what a daemon that died had open --------------------------------------------------------- */

@@ -27,8 +27,8 @@ void fs_bring_subscribe(struct fs *fs, void (*over)(void *arg), void *arg);
 
 /* The same of a file that is to be emptied: its content is not read. The others see what it had
  * until the new one is sealed for the first time, which it is at once if it `seals`. -ESTALE as
- * above, -EAGAIN as all calls. -EREMOTE: the caller may have found it by a name that it has no
- * more, and fail when it looks again: it is to be copied, as above. */
+ * above, -EAGAIN as all calls. FS_IS_ELSEWHERE: the caller may have found it by a name that it has
+ * no more, and fail when it looks again: it is to be copied, as above. */
 CAIRN_MUST_CHECK int fs_bring_empty(struct fs *fs, uint64_t ino, bool seals);
 
 /* Between these two no name is made, removed or moved by another call: what was looked up stays so.

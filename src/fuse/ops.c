@@ -402,7 +402,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     struct fs_caller caller = caller_of(req);
     int r = current.is_applied ? fs_getattr(front_of(req)->fs, ino, &st)
                                : fs_setattr(front_of(req)->fs, ino, mask, &set, &caller, &st);
-    if (r == -EREMOTE)
+    if (r == FS_IS_ELSEWHERE)
         r = front_bring(req, ino, set.st_size == 0);
     if (r == 0)
         stage_request_applied((int64_t)ino);

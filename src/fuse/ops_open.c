@@ -72,10 +72,10 @@ static int await_copy(fuse_req_t req, uint64_t ino)
 int front_bring(fuse_req_t req, uint64_t ino, bool is_emptied)
 {
     bool is_opened = current.header->opcode == WIRE_OPEN; /* else nobody will close it */
-    int r = -EREMOTE;
+    int r = FS_IS_ELSEWHERE;
     if (is_emptied && !current.bringing)
         r = fs_bring_empty(front_of(req)->fs, ino, !is_opened);
-    return r == -EREMOTE ? await_copy(req, ino) : r;
+    return r == FS_IS_ELSEWHERE ? await_copy(req, ino) : r;
 }
 
 /* O_TRUNC, where it comes with the open. */
@@ -87,7 +87,7 @@ static int empty_opened(fuse_req_t req, uint64_t ino, struct fs_opened *opened)
     struct stat st;
     int r = fs_setattr(front->fs, ino, FS_SET_SIZE, &empty, &caller, &st);
     cached_changed(front, ino);
-    if (r < 0)
+    if (r != FS_DONE)
         (void)fs_release(front->fs, opened->handle, false);
     opened->has_draft = true;
     return r;
@@ -108,7 +108,7 @@ void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     int r = front_open_again(front, &opened) ? 0 : fs_open(front->fs, ino, fi->flags, &opened);
     if (r == 0 && fi->flags & O_TRUNC)
         r = empty_opened(req, ino, &opened);
-    if (r == -EREMOTE)
+    if (r == FS_IS_ELSEWHERE)
         r = front_bring(req, ino, fi->flags & O_TRUNC);
     if (r == -ENOENT) {
         (void)fuse_reply_err(req, ESTALE); /* the same */

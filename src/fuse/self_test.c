@@ -139,7 +139,7 @@ static int try_mount(const struct front *front, const char *path)
 static int result_of(pid_t child)
 {
     int status, r = process_await_end(child, TEST_MS);
-    if (r == 1 && waitpid(child, &status, WNOHANG) == child)
+    if (r == PROCESS_HAS_ENDED && waitpid(child, &status, WNOHANG) == child)
         return WIFEXITED(status) ? -WEXITSTATUS(status) : -EINTR;
     (void)kill(child, SIGKILL);
     return r < 0 ? r : -ETIMEDOUT;

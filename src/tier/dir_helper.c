@@ -234,7 +234,8 @@ bool dir_process_end(struct dir_process *process)
 {
     (void)kill(process->pid, SIGKILL);
     (void)close(process->socket);
-    bool over = process_await_end(process->pid, REAP_MS) != 0 && dir_process_is_over(process);
+    bool over =
+        process_await_end(process->pid, REAP_MS) != PROCESS_LIVES && dir_process_is_over(process);
     process->pid = -1;
     return over;
 }

@@ -26,7 +26,7 @@ Test(process, the_end_of_a_child_is_waited_for)
     if (child == 0)
         _exit(7);
     int status = 0;
-    assert_i64(process_await_end(child, 30000), 1);
+    assert_i64(process_await_end(child, 30000), PROCESS_HAS_ENDED);
     assert_i64(waitpid(child, &status, WNOHANG), child);
     expect_i64(WEXITSTATUS(status), 7);
 }
@@ -34,10 +34,10 @@ Test(process, the_end_of_a_child_is_waited_for)
 Test(process, a_child_that_lives_is_waited_for_no_longer_than_the_limit)
 {
     pid_t child = child_that_waits();
-    assert_i64(process_await_end(child, 0), 0);
-    assert_i64(process_await_end(child, 20), 0);
+    assert_i64(process_await_end(child, 0), PROCESS_LIVES);
+    assert_i64(process_await_end(child, 20), PROCESS_LIVES);
     assert_i64(kill(child, SIGKILL), 0);
-    assert_i64(process_await_end(child, 30000), 1);
+    assert_i64(process_await_end(child, 30000), PROCESS_HAS_ENDED);
     assert_i64(waitpid(child, NULL, WNOHANG), child);
     assert_i64(process_await_end(child, 0), -ESRCH);
 }

@@ -164,10 +164,10 @@ Test(store, in_use_is_refused_by_name_of_the_process)
     cr_assert_not_null(strstr(refused.text, pid), "%s", refused.text);
     free(refused.text);
     pid_t holder = 0;
-    assert_i64(store_directory_lock_holder(store, &holder), 1);
+    assert_i64(store_directory_lock_holder(store, &holder), STORE_IS_HELD);
     assert_i64(holder, getpid());
     store_directory_release(&directory, false);
-    assert_i64(store_directory_lock_holder(store, &holder), 0);
+    assert_i64(store_directory_lock_holder(store, &holder), STORE_IS_FREE);
 }
 
 Test(store, lock_dies_with_its_process)
