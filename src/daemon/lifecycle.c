@@ -277,25 +277,20 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
                                 .holder_ended = replace_holder,
                                 .progress_arg = p,
                                 .holder_link = p->holder_link};
-    int r = 0;
     if (p->holder_link && p->holder_link->is_adopting) {
         report_adopting(p);
         store_directory_adopt(store, p->holder_link->lock_fd, &p->directory);
     } else {
         struct store_waiter waiter = {
             .report = report_progress, .cancelled = is_cancelled, .arg = p};
-        r = store_directory_take(store, &waiter, &p->directory, error);
+        TRY(store_directory_take(store, &waiter, &p->directory, error));
     }
-    if (r == 0)
-        r = open_log(p, error);
+    TRY(open_log(p, error));
     plan.store = p->directory.path;
-    if (r == 0)
-        r = service_start(&plan, &p->service, error);
-    if (r == 0)
-        r = start_control(p, error);
-    if (r == 0)
-        hand_over(p);
-    return r;
+    TRY(service_start(&plan, &p->service, error));
+    TRY(start_control(p, error));
+    hand_over(p);
+    return 0;
 }
 
 /* Lines that the start wrote to the log and that the user should see on the terminal, too. */

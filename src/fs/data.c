@@ -431,12 +431,11 @@ static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_calle
 static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
 {
     struct commit_now now;
-    int r = commit_look(fs->commit, ino, &now);
-    if (r == 0 && now.inode.is_elsewhere)
+    TRY(commit_look(fs->commit, ino, &now));
+    if (now.inode.is_elsewhere)
         return -EXDEV; /* the kernel reads and writes it instead */
-    if (r == 0)
-        *length = offset >= now.size ? 0 : (size_t)min_u64(*length, now.size - offset);
-    return r;
+    *length = offset >= now.size ? 0 : (size_t)min_u64(*length, now.size - offset);
+    return 0;
 }
 
 ssize_t fs_copy(struct fs *fs, const struct fs_copy *how, const struct fs_caller *caller)

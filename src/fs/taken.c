@@ -131,14 +131,13 @@ static int commit_named(struct fs *fs, struct named *named, struct record *rec,
     uint64_t lost = loses_last(named, rec);
     if (lost)
         rec->flags |= RECORD_ORPHAN;
-    int r = history_commit(fs->commit->history, rec);
-    if (r == 0)
-        note_moved_by(fs, rec);
-    if (r == 0 && lost) {
+    TRY(history_commit(fs->commit->history, rec));
+    note_moved_by(fs, rec);
+    if (lost) {
         live_note_nameless_locked(fs, lost);
         *ret_nameless = lost;
     }
-    return r;
+    return 0;
 }
 
 int fs_taken_commit(struct fs *fs, struct record *rec, uint64_t *ret_nameless)

@@ -39,10 +39,9 @@ int adopt_unmark(const struct local *local)
 /* The packs stay: what they hold need not be fetched again. */
 static int forget_local(const struct adoption *adoption)
 {
-    int r = local_remove_view(adoption->local);
-    if (r == 0)
-        r = journal_remove_all(adoption->journal);
-    return r < 0 ? r : session_forget(adoption->local->path, adoption->local->sb.store);
+    TRY(local_remove_view(adoption->local));
+    TRY(journal_remove_all(adoption->journal));
+    return session_forget(adoption->local->path, adoption->local->sb.store);
 }
 
 int adopt_clean_up(const struct adoption *adoption, char **ret_text)
@@ -136,12 +135,10 @@ static int go_on_from(const struct adoption *adoption, const struct head *known,
         head_take_back(head, known, known->cut);
     else
         head_take_back(head, NULL, cut);
-    int r = local_remove_view(adoption->local);
-    if (r == 0)
-        r = local_head_write(adoption->local, head);
-    if (r == 0)
-        journal_set_anchor(adoption->journal, head);
-    return r;
+    TRY(local_remove_view(adoption->local));
+    TRY(local_head_write(adoption->local, head));
+    journal_set_anchor(adoption->journal, head);
+    return 0;
 }
 
 /* An older head takes the place of a damaged one only if its number is above this: the known state
@@ -268,15 +265,14 @@ int adopt_decide(const struct adoption *adoption, char **ret_text)
     bool has_known = read_known(adoption, known);
     /* A head without a state only names the holder of the prefix. */
     bool has_state = prefix && prefix->is_attached && prefix->head.run_count > 0;
-    int r = 0;
     /* A writer's store has more than the newest head says. */
     bool looks_back = has_state && head_choice_is_made(&prefix->options->at);
-    if (has_state && goes_on_from_back_then(adoption, has_known ? known : NULL))
+    if (!has_state || goes_on_from_back_then(adoption, has_known ? known : NULL))
         return 0;
-    if (has_state && (looks_back || !has_known ||
-                      memcmp(known->nonce, prefix->head.nonce, sizeof known->nonce) != 0))
-        r = settle_adoption(adoption, has_known ? known : NULL, ret_text);
-    return r;
+    if (!looks_back && has_known &&
+        memcmp(known->nonce, prefix->head.nonce, sizeof known->nonce) == 0)
+        return 0;
+    return settle_adoption(adoption, has_known ? known : NULL, ret_text);
 }
 
 /* Before the store begins with the newest head: is the one that it published still that one? */
@@ -299,18 +295,14 @@ int adopt_may(void *arg, char **ret_text)
     enum verdict verdict = VERDICT_KEEP;
     if (goes_on_from_back_then(adoption, known))
         return 0;
-    int r = older_judge(adoption, known, ret_text);
-    if (r == 0 && prefix->head.run_count > 0)
-        r = judge_and_fetch(adoption, known, &verdict, ret_text);
-    if (r == 0)
-        r = check_known_number(prefix, known, &verdict);
-    bool is_refused =
-        verdict != VERDICT_KEEP && verdict != VERDICT_BEGIN && verdict != VERDICT_GO_ON;
-    if (r == 0 && is_refused) {
-        *ret_text = verdict_explain(prefix, known, &prefix->head, verdict);
-        r = verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
-    }
-    return r;
+    TRY(older_judge(adoption, known, ret_text));
+    if (prefix->head.run_count > 0)
+        TRY(judge_and_fetch(adoption, known, &verdict, ret_text));
+    TRY(check_known_number(prefix, known, &verdict));
+    if (verdict == VERDICT_KEEP || verdict == VERDICT_BEGIN || verdict == VERDICT_GO_ON)
+        return 0;
+    *ret_text = verdict_explain(prefix, known, &prefix->head, verdict);
+    return verdict == VERDICT_DAMAGED ? -EUCLEAN : -ESTALE;
 }
 
 static int report_all_of_head(const struct adoption *adoption, const struct head *head)

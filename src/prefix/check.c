@@ -73,18 +73,18 @@ static int add_head(uint64_t number, const struct tier_object *object, void *arg
 static int check_head(struct prefix *prefix, struct checked_head *checked)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    int r = head_read(prefix, checked->number, head);
-    if (r == 0 && head->run_count > 0) {
+    TRY(head_read(prefix, checked->number, head));
+    if (head->run_count > 0) {
         checked->run_count = head->run_count;
         checked->runs = xcalloc(head->run_count, sizeof *checked->runs);
         memcpy(checked->runs, head->runs, head->run_count * sizeof *checked->runs);
     }
-    checked->has_history = r == 0 && head_has_history(head);
-    if (r == 0 && head_has_nodes(head)) {
+    checked->has_history = head_has_history(head);
+    if (head_has_nodes(head)) {
         checked->nodes = xmalloc(sizeof *checked->nodes);
         *checked->nodes = *head;
     }
-    return r;
+    return 0;
 }
 
 /* --- feeds ------------------------------------------------------------------------------------ */

@@ -112,12 +112,8 @@ static int settle_fetched(const struct local *local, const struct run_info *info
     struct run_input input = {.fd = run->fd, .id = info->id, .length = info->length};
     _cleanup_free_ char *from = run_path(local, info, ".new");
     _cleanup_free_ char *to = run_path(local, info, "");
-    int r = run_input_verify(&input, info->hash);
-    if (r == 0 && fsync(run->fd) < 0)
-        r = -errno;
-    if (r == 0 && rename(from, to) < 0)
-        r = -errno;
-    return r;
+    TRY(run_input_verify(&input, info->hash));
+    return fsync(run->fd) < 0 || rename(from, to) < 0 ? -errno : 0;
 }
 
 static void fetch_run(struct prefix *prefix, struct pool *pool, const struct run_info *info,

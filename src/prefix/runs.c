@@ -122,14 +122,11 @@ static int put_run_again(struct prefix *prefix, const struct run_info *info, enu
     struct lost_object lost;
     bool is_local;
     int r = run_look(prefix->local, info);
-    if (r == -ENOENT)
-        r = runs_fetch_head(prefix, &prefix->head, &lost);
-    if (r == 0)
-        r = put_run_at(prefix, info, place, &is_local);
-    if (r == 0)
-        log_info("remote: %s/%016llx was %s: stored again", run_directories[place],
-                 (unsigned long long)info->id, why);
-    return r;
+    TRY(r == -ENOENT ? runs_fetch_head(prefix, &prefix->head, &lost) : r);
+    TRY(put_run_at(prefix, info, place, &is_local));
+    log_info("remote: %s/%016llx was %s: stored again", run_directories[place],
+             (unsigned long long)info->id, why);
+    return 0;
 }
 
 /* 0: it is there, as far as a request for its length tells. */

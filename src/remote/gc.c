@@ -323,14 +323,13 @@ static int remove_batch(struct pass *pass, const char *directory, const struct i
         object_name(directory, items[i].id, names[i]);
         list[i] = names[i];
     }
-    int r = remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : gc_check_ours(remote);
-    if (r == 0 && !dry)
-        r = tier_remove_all(remote->prefix.tier, list, count);
-    for (size_t i = 0; i < count && r == 0; i++)
+    TRY(remote_is_stopping(remote) ? -ECANCELED : dry ? 0 : gc_check_ours(remote));
+    TRY(dry ? 0 : tier_remove_all(remote->prefix.tier, list, count));
+    for (size_t i = 0; i < count; i++)
         say_deleted(pass, names[i], &items[i], why);
-    if (r == 0 && !dry)
+    if (!dry)
         log_batch(remote, names, items, count, why);
-    return r;
+    return 0;
 }
 
 static int remove_items(struct pass *pass, const char *directory, const struct item *items,
@@ -376,18 +375,14 @@ static int remove_runs(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    int r = 0;
     if (oldest->id == remote->prefix.head.number)
         *head = remote->prefix.head;
     else
-        r = head_read(&remote->prefix, oldest->id, head);
+        TRY(head_read(&remote->prefix, oldest->id, head));
     /* Clocks of one medium's servers may differ a little. */
     int64_t before = oldest->modified - remote->options.gc_grace_ns / 4;
-    if (r == 0)
-        r = remove_runs_at(pass, RUN_COPY, head, before);
-    if (r == 0)
-        r = remove_runs_at(pass, RUN_FIRST, head, before);
-    return r;
+    TRY(remove_runs_at(pass, RUN_COPY, head, before));
+    return remove_runs_at(pass, RUN_FIRST, head, before);
 }
 
 /* From now on no file can be made to refer to a chunk of these packs (lookback_claim.c). Those that
@@ -447,27 +442,20 @@ static void keep_returned(struct pass *pass, struct found *packs)
 
 static int clean_remote(struct pass *pass)
 {
-    int r = pass->heads.count ? gc_check_ours(pass->remote) : -EAGAIN;
-    if (r == 0 && pass->heads.at[pass->heads.count - 1].id != pass->remote->prefix.head.number)
-        r = -EAGAIN; /* the listing is not of what we published */
-    if (r == 0)
-        r = remove_heads(pass);
-    if (r < 0)
-        return r;
+    TRY(pass->heads.count ? gc_check_ours(pass->remote) : -EAGAIN);
+    if (pass->heads.at[pass->heads.count - 1].id != pass->remote->prefix.head.number)
+        return -EAGAIN; /* the listing is not of what we published */
+    TRY(remove_heads(pass));
     const struct item *oldest = &pass->heads.at[pass->first_head];
     keep_returned(pass, &pass->packs);
     keep_returned(pass, &pass->unreferenced);
     keep_returned(pass, &pass->young);
-    r = remove_runs(pass, oldest);
-    if (r == 0)
-        r = remove_unreferenced(pass, oldest);
-    if (r == 0)
-        r = remove_items(pass, "packs", pass->packs.at, pass->packs.count,
-                         "no head ever named it, and it is there");
-    if (r == 0)
-        r = remove_items(pass, "probe", pass->probes.at, pass->probes.count,
-                         "it is left over, and there");
-    return r;
+    TRY(remove_runs(pass, oldest));
+    TRY(remove_unreferenced(pass, oldest));
+    TRY(remove_items(pass, "packs", pass->packs.at, pass->packs.count,
+                     "no head ever named it, and it is there"));
+    return remove_items(pass, "probe", pass->probes.at, pass->probes.count,
+                        "it is left over, and there");
 }
 
 static void note_kept(struct pass *pass)

@@ -130,7 +130,8 @@ void remote_resume(struct remote *remote)
                      clock_monotonic_ns());
     _cleanup_free_ char *known = local_remote_name(&store->local);
     remote->was_here = known && strcmp(known, remote->prefix.name) == 0;
-    remote->maintenance->is_unsure = local_listing_is_asked(&store->local) && !remote->options.read_only;
+    remote->maintenance->is_unsure =
+        local_listing_is_asked(&store->local) && !remote->options.read_only;
     remote->maintenance->must_look = remote->maintenance->is_unsure;
     if ((remote->prefix.is_attached || remote->was_here) && !remote->maintenance->must_look)
         remote_advance(remote, view.cut);
@@ -146,18 +147,17 @@ void remote_resume(struct remote *remote)
 int remote_start(struct remote *remote)
 {
     remote_hear_union(remote, true);
-    int r = pool_new("cairn-upload", remote->options.upload_threads, remote->options.upload_threads,
-                     NULL, NULL, &remote->senders);
-    if (r == 0 && remote->options.read_only)
-        r = pool_new("cairn-notify", 1, NOTIFICATIONS_MAX, NULL, NULL, &remote->notifiers);
-    if (r == 0)
-        r = thread_start(&remote->uploader, "cairn-remote", upload_main, remote);
-    remote->uploader_started = remote->prefix.is_patient = r == 0;
-    if (r == 0 && !remote->options.read_only) {
-        r = thread_start(&remote->renewer, "cairn-lease", renewer_main, remote);
-        remote->renewer_started = r == 0;
-    }
-    return r;
+    TRY(pool_new("cairn-upload", remote->options.upload_threads, remote->options.upload_threads,
+                 NULL, NULL, &remote->senders));
+    if (remote->options.read_only)
+        TRY(pool_new("cairn-notify", 1, NOTIFICATIONS_MAX, NULL, NULL, &remote->notifiers));
+    TRY(thread_start(&remote->uploader, "cairn-remote", upload_main, remote));
+    remote->uploader_started = remote->prefix.is_patient = true;
+    if (remote->options.read_only)
+        return 0;
+    TRY(thread_start(&remote->renewer, "cairn-lease", renewer_main, remote));
+    remote->renewer_started = true;
+    return 0;
 }
 
 /* The lease goes back, and a node leaves. */

@@ -126,13 +126,11 @@ static int trust_pack(struct remote *remote, uint64_t pack)
 {
     char object[32];
     pack_object_name(pack, object);
-    int r = view_remote_pack_trusted(remote->store->local.view, pack);
-    if (r == 0)
-        r = view_remote_pack_chunks(remote->store->local.view, pack, forget_damage,
-                                    remote->store->commit.damage);
-    if (r == 0)
-        log_info("remote: %s can be read again: all of it is as before", object);
-    return r;
+    TRY(view_remote_pack_trusted(remote->store->local.view, pack));
+    TRY(view_remote_pack_chunks(remote->store->local.view, pack, forget_damage,
+                                remote->store->commit.damage));
+    log_info("remote: %s can be read again: all of it is as before", object);
+    return 0;
 }
 
 /* -errno: the remote does not answer now. */

@@ -91,20 +91,20 @@ static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *
     struct chunk_entry remote;
     struct chunk_name lacks;
     bool published;
-    int r = store->remote ? view_remote_chunk(store->local.view, &entry->name, &remote, &published)
-                          : -ENOENT;
-    if (r == 0 && window)
-        r = read_through_window(store, &remote, stored, raw, window);
-    else if (r == 0) {
-        r = read_place(store, store->remote->prefix.tier, &remote, stored, raw);
-        atomic_fetch_add(&store->remote->prefix.fetched_total, r == 0 ? remote.stored_len : 0);
+    if (!store->remote)
+        return -ENOENT;
+    TRY(view_remote_chunk(store->local.view, &entry->name, &remote, &published));
+    if (window) {
+        TRY(read_through_window(store, &remote, stored, raw, window));
+    } else {
+        TRY(read_place(store, store->remote->prefix.tier, &remote, stored, raw));
+        atomic_fetch_add(&store->remote->prefix.fetched_total, remote.stored_len);
     }
-    if (r == 0)
-        *entry = remote;
-    if (r == 0 && entry->ref_count > 0 &&
+    *entry = remote;
+    if (entry->ref_count > 0 &&
         view_remote_lacks(store->local.view, &entry->name, &lacks) != -ENOENT)
         upload_make_plain(store, entry, raw, stored);
-    return r;
+    return 0;
 }
 
 static int read_anywhere(struct store *store, struct chunk_entry *entry, uint8_t *stored,
