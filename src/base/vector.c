@@ -34,6 +34,14 @@ size_t sort_unique_u64(uint64_t *at, size_t count)
     return left;
 }
 
+bool has_u64(const uint64_t *at, size_t count, uint64_t x)
+{
+    for (size_t i = 0; i < count; i++)
+        if (at[i] == x)
+            return true;
+    return false;
+}
+
 int compare_u64(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;

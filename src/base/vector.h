@@ -69,6 +69,9 @@
     ((__typeof__((v)->at))vector_search_bytes((key), (v)->at, (v)->count, sizeof *(v)->at,         \
                                               (compare)))
 
+/* Has one of uint64_t, in any order, the number `x`? */
+#define vector_has(v, x) has_u64((v)->at, (v)->count, (x))
+
 /* Leaves it empty, without memory. */
 #define vector_free(v)                                                                             \
     do {                                                                                           \
@@ -89,6 +92,7 @@ void *vector_search_bytes(const void *key, const void *at, size_t count, size_t 
 
 /* Sorts numbers in place, each once; how many are left. */
 size_t sort_unique_u64(uint64_t *at, size_t count);
+bool has_u64(const uint64_t *at, size_t count, uint64_t x);
 
 /* Orders uint64_t, and structs that begin with one, ascending. */
 int compare_u64(const void *a, const void *b);

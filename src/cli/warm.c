@@ -8,7 +8,6 @@
 #include "cli/command.h"
 #include "cli/horizon.h"
 #include "cli/interrupt.h"
-#include "cli/human.h"
 #include "cli/json.h"
 #include "cli/target.h"
 

@@ -21,11 +21,9 @@
  * the rest. */
 #include "codec/dx_ans.h"
 
-#include "codec/fx.h"
 #include "codec/fx_plan.h"
 
 #define HEADER_LEN 8u
-#define FIELD_BITS_MAX 15u
 
 static inline uint16_t in_order(uint16_t x)
 {

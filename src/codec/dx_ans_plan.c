@@ -2,7 +2,6 @@
 /* Each exponent begins as a class of its own. Of two neighbours those become one for which one code
  * takes least more, or less, than two: until there are few, and none becomes less so. */
 #include "codec/dx_ans.h"
-#include "codec/fx.h"
 #include "codec/fx_plan.h"
 
 #define EXPONENTS 256u

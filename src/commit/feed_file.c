@@ -65,10 +65,8 @@ int feed_look(const struct local *local, const struct head *head, uint32_t i, st
 
 static bool names_feed(const struct head *head, uint64_t round, uint64_t epoch)
 {
-    for (uint32_t i = 0; i < head->writer_count; i++)
-        if (head->writers[i].epoch == epoch && head->writers[i].feed_round == round)
-            return true;
-    return false;
+    const struct head_writer *writer = head_writer_of(head, epoch);
+    return writer && writer->feed_round == round;
 }
 
 /* Files with other names are not ours to remove, but for what a crash left half written. */

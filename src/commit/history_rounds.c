@@ -6,7 +6,6 @@
  * round whose window has begun gets the newest number, after seals of files that were closed before
  * it. Then it waits for the end of the window, as for room. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "commit/history_internal.h"
 
 /* From the look at the clock until the number is given out. Where it took longer, and a window has

@@ -134,7 +134,7 @@ static int read_batch(struct reader *rd, const struct segment *seg, uint64_t *of
         return 0;
     chain_over(header, payload, batch.header.payload_len, batch.chain);
     batch.records = payload;
-    TRY(rd->fn(&batch, rd->arg));
+    TRY(rd->fn ? rd->fn(&batch, rd->arg) : 0);
     memcpy(rd->journal->chain, batch.chain, CHAIN_LEN);
     rd->journal->cut_seq = batch.header.cut_seq;
     rd->journal->time = batch.header.time;

@@ -44,10 +44,10 @@ struct anchor {
 
 /* --- journal.c -------------------------------------------------------------------------------- */
 
-/* Reads the segments, from the anchor on if there is one, and calls `fn` for each batch in order:
- * journal_found(). With `from` (0: all), segments that end before that number are left out, and
- * what they hold is not verified; damage before it is passed over. -EUCLEAN with found.damage:
- * something is damaged, and it is not the end. */
+/* Reads the segments, from the anchor on if there is one, and calls `fn` (or NULL) for each batch
+ * in order: journal_found(). With `from` (0: all), segments that end before that number are left
+ * out, and what they hold is not verified; damage before it is passed over. -EUCLEAN with
+ * found.damage: something is damaged, and it is not the end. */
 struct journal_batch {
     struct batch_header header;
     uint8_t chain[CHAIN_LEN]; /* with it */

@@ -13,6 +13,7 @@
 #include "commit/local.h"
 #include "commit/packs_internal.h"
 #include "format/le.h"
+#include "view/remote.h"
 
 #define READ_TRIES 3 /* of an index that looks damaged: the damage may be of the way here */
 #define WINDOW MIB
@@ -178,6 +179,22 @@ int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
         r = read_index_once(tier, owner, pack, &all, ret_length);
     }
     return r < 0 ? r : give_entries(&all, fn, arg);
+}
+
+static int count_entry(const struct chunk_entry *entry, void *arg)
+{
+    (void)entry;
+    ++*(uint32_t *)arg;
+    return 0;
+}
+
+int pack_check_index(struct tier *tier, const uint8_t owner[16],
+                     const struct view_remote_pack *pack)
+{
+    uint32_t count = 0;
+    uint64_t length = 0;
+    TRY(pack_read_index(tier, owner, pack->pack, count_entry, &count, &length));
+    return count == pack->count && length == pack->length ? 0 : -EUCLEAN;
 }
 
 int packs_read_index(struct packs *packs, uint64_t pack,

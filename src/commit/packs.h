@@ -20,6 +20,7 @@
 struct local;
 struct packs;
 struct past_views;
+struct view_remote_pack;
 
 /* Chunks that were encoded for a tier since the mount, by enum chunk_encoding. Any thread. */
 struct encode_totals {
@@ -125,6 +126,9 @@ uint64_t pack_finish(const uint8_t owner[16], uint64_t id, const struct pack_buf
 CAIRN_MUST_CHECK int pack_read_index(struct tier *tier, const uint8_t owner[16], uint64_t pack,
                                      int (*fn)(const struct chunk_entry *entry, void *arg),
                                      void *arg, uint64_t *ret_length);
+/* Reads it: is it that of a pack as the view knows it? Errors as above; else -EUCLEAN. */
+CAIRN_MUST_CHECK int pack_check_index(struct tier *tier, const uint8_t owner[16],
+                                      const struct view_remote_pack *pack);
 /* The same of a pack on NVMe. */
 CAIRN_MUST_CHECK int packs_read_index(struct packs *packs, uint64_t pack,
                                       int (*fn)(const struct chunk_entry *entry, void *arg),

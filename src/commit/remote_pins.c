@@ -9,14 +9,6 @@
 #define TRIES 8
 #define DOOM_WAIT_MS 250 /* a mark lasts for a change of the view */
 
-static bool has_id(const struct remote_pins *pins, uint64_t pack)
-{
-    for (size_t i = 0; i < pins->count; i++)
-        if (pins->at[i] == pack)
-            return true;
-    return false;
-}
-
 static bool is_suspect(struct view *view, uint64_t id)
 {
     struct view_remote_pack pack;
@@ -31,7 +23,7 @@ static bool pin_chain(struct packs *packs, const struct chunk_name *name, unsign
     struct view *view = packs->local->view;
     if (view_remote_place(view, name, &entry) < 0)
         return false;
-    if (!has_id(pins, entry.pack)) {
+    if (!vector_has(pins, entry.pack)) {
         if (is_suspect(view, entry.pack) || !packs_pin(packs, entry.pack))
             return false;
         vector_add(pins, entry.pack);

@@ -184,19 +184,14 @@ int runs_read(const struct local *local, const struct head *head,
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-int run_lists_look(const struct local *local, const struct run_lists *lists)
-{
-    for (size_t i = 0; i < lists->lists.count; i++)
-        for (size_t k = 0; k < lists->lists.at[i].count; k++)
-            TRY(run_look(local, &lists->lists.at[i].runs[k]));
-    return 0;
-}
-
 int runs_verify(const struct local *local, const struct head *head)
 {
     _cleanup_(run_lists_done) struct run_lists lists = {0};
     TRY(run_lists_of(local, head, &lists));
-    return run_lists_look(local, &lists);
+    for (size_t i = 0; i < lists.lists.count; i++)
+        for (size_t k = 0; k < lists.lists.at[i].count; k++)
+            TRY(run_look(local, &lists.lists.at[i].runs[k]));
+    return 0;
 }
 
 static bool is_local_head(const struct local *local, const struct head *head)

@@ -61,9 +61,7 @@ bool run_lists_are_new(const struct run_lists *lists);
  * left out if all are read. */
 CAIRN_MUST_CHECK int run_lists_read(const struct local *local, const struct run_lists *lists,
                                     int (*fn)(const struct run_row *row, void *arg), void *arg);
-/* Does STORE/runs have all of them, as run_look()? The first error. */
-CAIRN_MUST_CHECK int run_lists_look(const struct local *local, const struct run_lists *lists);
-/* The same of a head, with its feeds. */
+/* Does STORE/runs have all of a head, with its feeds, as run_look()? The first error. */
 CAIRN_MUST_CHECK int runs_verify(const struct local *local, const struct head *head);
 /* Reads all rows of a head. */
 CAIRN_MUST_CHECK int runs_read(const struct local *local, const struct head *head,

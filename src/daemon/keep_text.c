@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/keep_text.h"
 
-#include <stdio.h>
-
 #include "base/text.h"
 #include "daemon/options.h"
 
@@ -74,17 +72,4 @@ struct head_keep keep_of(const char *text)
     if (text)
         check(keep_parse(text, &keep, &why) == 0);
     return keep;
-}
-
-char *keep_print(const struct head_keep *keep)
-{
-    struct head_keep copy = *keep;
-    char text[96] = "";
-    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
-        size_t used = strlen(text);
-        if (*field_of(&copy, i))
-            (void)snprintf(text + used, sizeof text - used, "%s%s:%u", used ? "," : "",
-                           rules[i].name, *field_of(&copy, i));
-    }
-    return xstrdup(*text ? text : "none");
 }

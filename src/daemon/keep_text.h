@@ -9,8 +9,6 @@
 CAIRN_MUST_CHECK int keep_parse(const char *text, struct head_keep *ret, char **ret_text);
 /* The same of a text that keep_parse() took before; NULL: no policy. */
 struct head_keep keep_of(const char *text);
-/* As keep_parse() reads it. Caller frees. */
-char *keep_print(const struct head_keep *keep);
 /* Is it one of the rules, such as "hourly:24"? A list of mount options is separated by the same
  * comma. */
 CAIRN_MUST_CHECK bool keep_is_rule(const char *text);

@@ -153,6 +153,14 @@ static bool head_sane(const struct head *head)
            !(head_has_nodes(head) && head_has_history(head));
 }
 
+const struct head_writer *head_writer_of(const struct head *head, uint64_t epoch)
+{
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        if (head->writers[i].epoch == epoch)
+            return &head->writers[i];
+    return NULL;
+}
+
 static void encode_given_up(const struct head_given_up *given_up, uint8_t *p)
 {
     put_le64(p, given_up->cut);

@@ -100,6 +100,9 @@ static inline bool head_keep_is_set(const struct head_keep *keep)
     return keep->last || keep->hourly || keep->daily || keep->weekly;
 }
 
+/* NULL: it has none of that epoch. */
+const struct head_writer *head_writer_of(const struct head *head, uint64_t epoch);
+
 /* States stay for longer than the grace, so that there are gaps between the heads. */
 static inline bool head_has_history(const struct head *head)
 {

@@ -16,7 +16,6 @@
 #include <stdio.h>
 
 #include "format/le.h"
-#include "format/record.h"
 
 static const uint8_t snapshot_magic[8] = {'C', 'A', 'I', 'R', 'N', 'S', 'N', 'P'};
 

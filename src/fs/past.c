@@ -3,7 +3,6 @@
 
 #include <sys/stat.h>
 
-#include "base/cause.h"
 #include "fs/internal.h"
 #include "store/lookback.h"
 

@@ -7,7 +7,6 @@
 
 #include "base/cause.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "fs/taken.h"
 #include "fuse/internal.h"
 #include "fuse/earlier.h"

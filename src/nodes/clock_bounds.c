@@ -27,7 +27,9 @@
 
 /* --- the wall clock --------------------------------------------------------------------------- */
 
-int64_t kernel_clock_error(struct kernel_clock *kernel, const struct timex *tx, int64_t now)
+/* How far the wall clock may be off, ns; negative: nobody sets it. `tx`: as the kernel says; `now`:
+ * CLOCK_BOOTTIME, ns. */
+static int64_t clock_error_of(struct kernel_clock *kernel, const struct timex *tx, int64_t now)
 {
     int64_t max_error = (int64_t)tx->maxerror * 1000;
     bool was_set = max_error < kernel->max_error;
@@ -51,7 +53,7 @@ static int64_t ask_kernel(struct kernel_clock *kernel, int64_t now)
     struct timex tx = {0};
     if (adjtimex(&tx) < 0)
         tx.status = STA_UNSYNC;
-    return kernel_clock_error(kernel, &tx, now);
+    return clock_error_of(kernel, &tx, now);
 }
 
 static void vouch(struct node *node, int64_t now)
@@ -193,7 +195,7 @@ int timekeeper_start(struct node *node)
     return r;
 }
 
-void timekeeper_stop(struct node *node)
+static void stop(struct node *node)
 {
     struct timekeeper *keeper = &node->timekeeper;
     node_clock_is_watched(keeper->clock, false);
@@ -206,7 +208,7 @@ void timekeeper_stop(struct node *node)
 
 void timekeeper_done(struct node *node)
 {
-    timekeeper_stop(node);
+    stop(node);
     event_done(&node->timekeeper.event);
     node_clock_free(node->timekeeper.clock);
 }

@@ -204,10 +204,8 @@ static int list_feeds(struct node *node, struct own_feeds *ret)
 /* Feeds of a generation that ended count up to its last round. */
 static uint64_t counted_up_to(const struct head *head, uint64_t stay)
 {
-    for (uint32_t i = 0; i < head->writer_count; i++)
-        if (head->writers[i].epoch == stay)
-            return head->writers[i].feed_round;
-    return 0;
+    const struct head_writer *writer = head_writer_of(head, stay);
+    return writer ? writer->feed_round : 0;
 }
 
 /* The newest one that counts. -ENOENT: none does. */

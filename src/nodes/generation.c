@@ -3,7 +3,6 @@
  * state of its own does it go back, and when does it open again; and how a person ends one. */
 #include <stdio.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "nodes/node_internal.h"
 #include "nodes/stays.h"
@@ -134,11 +133,6 @@ int node_went_back(struct node *node, bool serves, char **ret_text)
 
 /* --- by hand ---------------------------------------------------------------------------------- */
 
-static int decode_entry(const void *buf, size_t len, void *arg)
-{
-    return writer_entry_decode(buf, len, arg);
-}
-
 static int refuse(char **ret_text, int error, uint64_t epoch, const char *why)
 {
     *ret_text = xasprintf("epoch %llu %s", (unsigned long long)epoch, why);
@@ -148,18 +142,15 @@ static int refuse(char **ret_text, int error, uint64_t epoch, const char *why)
 static int check_may_end(struct prefix *prefix, uint64_t epoch, char **ret_text)
 {
     struct writer_entry entry;
-    char object[OBJECT_NAME_LEN];
     bool has_ended;
-    object_name("writers", epoch, object);
-    int r = prefix_read_object(prefix, object, WRITER_ENTRY_LEN, decode_entry, &entry);
+    int r = writer_entry_read(prefix, epoch, &entry);
     if (r == -ENOENT || (r == 0 && entry.epoch != epoch))
         return refuse(ret_text, -ENOENT, epoch, "is of no node; 'cairn nodes' lists them");
     TRY(r);
     TRY(looker_read_newest(prefix));
-    for (uint32_t i = 0; i < prefix->head.writer_count; i++)
-        if (prefix->head.writers[i].epoch == epoch &&
-            prefix->head.writers[i].state == HEAD_WRITER_ENDED)
-            return refuse(ret_text, -EALREADY, epoch, "has left, or ended already");
+    const struct head_writer *writer = head_writer_of(&prefix->head, epoch);
+    if (writer && writer->state == HEAD_WRITER_ENDED)
+        return refuse(ret_text, -EALREADY, epoch, "has left, or ended already");
     TRY(looker_find_end(prefix, epoch, &has_ended));
     return has_ended ? refuse(ret_text, -EALREADY, epoch, "was ended already") : 0;
 }

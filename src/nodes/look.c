@@ -7,7 +7,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/pool.h"
-#include "commit/history.h"
 #include "nodes/node_internal.h"
 #include "nodes/stays.h"
 #include "prefix/heads.h"
@@ -37,22 +36,11 @@ static void note_trouble(void *arg, int error, const char *text)
     log_debug("nodes: %s", text);
 }
 
-static void note_works(void *arg)
-{
-    (void)arg;
-}
-
-static bool may_send(void *arg, uint64_t bytes)
-{
-    (void)bytes;
-    return pause_for(arg, 0);
-}
-
 /* --- life ------------------------------------------------------------------------------------- */
 
 void looker_init(struct node *node)
 {
-    const struct prefix_user user = {node, pause_for, note_trouble, note_works, may_send};
+    const struct prefix_user user = {node, pause_for, note_trouble, NULL, NULL};
     event_init(&node->looker.event);
     prefix_init(&node->looker.prefix, node->local, node->commit->room, &node->options, &user);
 }

@@ -73,18 +73,6 @@ static void note_trouble(void *arg, int error, const char *text)
     log_warn("nodes: %s", text);
 }
 
-static void note_works(void *arg)
-{
-    (void)arg;
-}
-
-/* Runs of names are small. */
-static bool may_send(void *arg, uint64_t bytes)
-{
-    (void)bytes;
-    return !atomic_load(&((struct merger *)arg)->stops);
-}
-
 /* While a turn takes long. Whether it is ours still, the next look says. */
 static void keep_lease(void *arg)
 {
@@ -99,11 +87,8 @@ static void keep_lease(void *arg)
 struct merger *merger_new(const struct merger_options *options)
 {
     struct merger *m = xcalloc(1, sizeof *m);
-    const struct prefix_user user = {.arg = m,
-                                     .pause = pause_for,
-                                     .trouble = note_trouble,
-                                     .works = note_works,
-                                     .wait_to_send = may_send};
+    /* Runs of names are small. */
+    const struct prefix_user user = {.arg = m, .pause = pause_for, .trouble = note_trouble};
     m->options = *options;
     m->path = xstrdup(options->path);
     m->local = (struct local){.path = m->path, .sb = *options->sb, .epoch = options->epoch};

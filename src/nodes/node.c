@@ -8,8 +8,8 @@
 #include "nodes/merger.h"
 #include "nodes/node_internal.h"
 #include "nodes/node_tier.h"
+#include "nodes/stays.h"
 
-#define WRITERS "writers"
 #define TRIES 16
 #define PLACE_TRIES 64       /* each time one of the stores that join at once has its place */
 #define TOLD_MAX (64u * MIB) /* of feeds that wait to be merged; the rest is read again */
@@ -28,17 +28,6 @@ static void note_trouble(void *arg, int error, const char *text)
     (void)snprintf(node->feeder.trouble, sizeof node->feeder.trouble, "%s", text);
 }
 
-static void note_answer(void *arg)
-{
-    (void)arg; /* the remote's own prefix tells of that */
-}
-
-static bool may_send(void *arg, uint64_t bytes)
-{
-    (void)bytes; /* feeds are small */
-    return node_pause(arg, 0);
-}
-
 static bool is_own_epoch(uint64_t epoch, void *arg)
 {
     return node_has_epoch(arg, epoch);
@@ -48,7 +37,8 @@ struct node *node_new(struct commit *commit, struct local *local,
                       const struct remote_options *options)
 {
     struct node *node = xcalloc(1, sizeof *node);
-    const struct prefix_user user = {node, node_pause, note_trouble, note_answer, may_send};
+    const struct prefix_user user = {node, node_pause, note_trouble, NULL,
+                                     NULL}; /* feeds are small */
     node->opened_at = clock_monotonic_ns();
     node->commit = commit;
     node->local = local;
@@ -231,11 +221,6 @@ static int meet_common(struct node *node, char **ret_text)
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static int decode_entry(const void *buf, size_t len, void *arg)
-{
-    return writer_entry_decode(buf, len, arg);
-}
-
 static bool is_same_entry(const struct writer_entry *a, const struct writer_entry *b)
 {
     return a->number == b->number && a->epoch == b->epoch && a->node == b->node &&
@@ -255,7 +240,7 @@ static int take_number(struct node *node, uint64_t number)
     int r = prefix_put_object(&node->common, object, bytes, sizeof bytes, true);
     if (r != -EEXIST)
         return r;
-    TRY(prefix_read_object(&node->common, object, WRITER_ENTRY_LEN, decode_entry, &found));
+    TRY(writer_entry_read(&node->common, number, &found));
     return is_same_entry(&found, &entry) ? 0 : -EEXIST;
 }
 

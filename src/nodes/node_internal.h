@@ -175,7 +175,6 @@ void node_note_head(const struct head *head, void *node);
 /* --- clock_bounds.c */
 void timekeeper_init(struct node *node);
 CAIRN_MUST_CHECK int timekeeper_start(struct node *node);
-void timekeeper_stop(struct node *node);
 void timekeeper_done(struct node *node);
 /* A time that has passed for sure on all nodes, ns since 1970; negative: not known. */
 int64_t node_time_passed(void *node);
@@ -188,9 +187,6 @@ void node_describe_clock(const struct node *node, const struct rounds_span *span
                          struct feed *feed);
 /* Why no rounds are told; "": they are. Any thread. */
 void node_clock_trouble(struct node *node, char *buf, size_t size);
-/* How far the wall clock may be off, ns; negative: nobody sets it. `tx`: as the kernel says; `now`:
- * CLOCK_BOOTTIME, ns. */
-int64_t kernel_clock_error(struct kernel_clock *kernel, const struct timex *tx, int64_t now);
 void looker_init(struct node *node);
 void looker_done(struct node *node);
 /* `entry`: what this daemon says in writers/NUMBER, again and again. */

@@ -15,13 +15,8 @@ struct node_tier {
     struct tier *common;
     bool (*is_own)(uint64_t epoch, void *arg);
     void *arg;
-    char directory[NODE_DIRECTORY_LEN];
+    char directory[24]; /* "nodes/NODE/" */
 };
-
-void node_directory(uint64_t node, char buf[NODE_DIRECTORY_LEN])
-{
-    (void)snprintf(buf, NODE_DIRECTORY_LEN, "nodes/%016llx/", (unsigned long long)node);
-}
 
 static struct node_tier *of(struct tier *tier)
 {
@@ -222,5 +217,6 @@ struct tier *node_tier_new(struct tier *common, bool (*is_own)(uint64_t epoch, v
 
 void node_tier_set_node(struct tier *tier, uint64_t node)
 {
-    node_directory(node, of(tier)->directory);
+    (void)snprintf(of(tier)->directory, sizeof of(tier)->directory, "nodes/%016llx/",
+                   (unsigned long long)node);
 }

@@ -6,10 +6,6 @@
 
 #include "tier/tier.h"
 
-/* "nodes/NODE/", with its end */
-#define NODE_DIRECTORY_LEN 24u
-void node_directory(uint64_t node, char buf[NODE_DIRECTORY_LEN]);
-
 /* `common`: lent, and closed after it. `is_own`: may an id of this epoch be the node's? Any
  * thread. */
 struct tier *node_tier_new(struct tier *common, bool (*is_own)(uint64_t epoch, void *arg),

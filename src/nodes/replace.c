@@ -18,14 +18,8 @@
 #include "nodes/stays.h"
 #include "prefix/heads.h"
 
-#define WRITERS "writers"
 #define LEAVE_WAIT_NS (10ll * SECOND_NS)
 #define LEAVE_LOOK_MS 300
-
-static int decode_entry(const void *buf, size_t len, void *arg)
-{
-    return writer_entry_decode(buf, len, arg);
-}
 
 struct reservation {
     uint64_t number, epoch, node;
@@ -42,9 +36,7 @@ static int list_reservations(struct node *node, uint64_t of, struct reservations
     TRY(prefix_list_numbers(&node->common, WRITERS, 0, &all));
     for (size_t i = 0; i < all.count; i++) {
         struct writer_entry entry;
-        char object[OBJECT_NAME_LEN];
-        object_name(WRITERS, all.at[i], object);
-        int r = prefix_read_object(&node->common, object, WRITER_ENTRY_LEN, decode_entry, &entry);
+        int r = writer_entry_read(&node->common, all.at[i], &entry);
         if (r < 0 && r != -ENOENT && !prefix_object_is_lost(r))
             return r;
         if (r < 0 || (of && entry.node != of) ||
@@ -63,10 +55,8 @@ static int list_reservations(struct node *node, uint64_t of, struct reservations
 
 static bool is_over(const struct head *head, uint64_t epoch)
 {
-    for (uint32_t i = 0; i < head->writer_count; i++)
-        if (head->writers[i].epoch == epoch)
-            return head->writers[i].state == HEAD_WRITER_ENDED;
-    return false;
+    const struct head_writer *writer = head_writer_of(head, epoch);
+    return writer && writer->state == HEAD_WRITER_ENDED;
 }
 
 /* The store has no superblock yet that says of which history heads are. */

@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "base/cause.h"
-#include "base/clock.h"
 #include "base/pool.h"
 #include "nodes/node_internal.h"
 #include "nodes/stays.h"
@@ -12,27 +11,6 @@
 #include "prefix/lease.h"
 
 #define TRIES 4 /* of a look at lists that change meanwhile */
-
-/* --- as the prefix's user --------------------------------------------------------------------- */
-
-static void ignore_trouble(void *arg, int error, const char *text)
-{
-    (void)arg;
-    (void)error;
-    (void)text; /* the result says it */
-}
-
-static void ignore_answer(void *arg)
-{
-    (void)arg;
-}
-
-static bool may_send(void *arg, uint64_t bytes)
-{
-    (void)arg;
-    (void)bytes;
-    return false; /* it reads alone */
-}
 
 static void no_lease(void *arg)
 {
@@ -176,7 +154,7 @@ static void describe(const struct look *look, struct roll *ret)
 /* A prefix is of one thread: this look has its own. */
 static int make_look(struct node *node, struct roll *ret)
 {
-    const struct prefix_user user = {node, node_pause, ignore_trouble, ignore_answer, may_send};
+    const struct prefix_user user = {.arg = node, .pause = node_pause};
     struct look *look = xcalloc(1, sizeof *look);
     look->node = node;
     look->busy = (struct busy){no_lease, NULL};

@@ -98,6 +98,13 @@ static int decode_entry(const void *buf, size_t len, void *arg)
     return writer_entry_decode(buf, len, arg);
 }
 
+int writer_entry_read(struct prefix *prefix, uint64_t number, struct writer_entry *ret)
+{
+    char object[OBJECT_NAME_LEN];
+    object_name(WRITERS, number, object);
+    return prefix_read_object(prefix, object, WRITER_ENTRY_LEN, decode_entry, ret);
+}
+
 /* One that cannot be read may be that of any stay: a stay by its number stands for it, and
  * determines nothing. */
 static void refuse_entry(struct stays *stays, struct entry_seen *seen)
@@ -117,9 +124,7 @@ static int read_entry(struct stays *stays, struct entry_seen *seen)
 {
     struct prefix *prefix = stays->prefix;
     struct writer_entry entry;
-    char object[OBJECT_NAME_LEN];
-    object_name("writers", seen->number, object);
-    int r = prefix_read_object(prefix, object, WRITER_ENTRY_LEN, decode_entry, &entry);
+    int r = writer_entry_read(prefix, seen->number, &entry);
     if (r == -ENOENT)
         return -EAGAIN;
     bool is_bad = prefix_object_is_lost(r) || r == -EPROTONOSUPPORT;
@@ -542,19 +547,11 @@ int stays_fill_head(struct stays *stays, uint64_t round, struct head *head)
     return 0;
 }
 
-static const struct head_writer *find_row(const struct head *head, uint64_t epoch)
-{
-    for (uint32_t i = 0; i < head->writer_count; i++)
-        if (head->writers[i].epoch == epoch)
-            return &head->writers[i];
-    return NULL;
-}
-
 void stays_merged(struct stays *stays, const struct head *head)
 {
     for (size_t i = stays->list.count; i-- > 0;) {
         struct stay *stay = &stays->list.at[i];
-        const struct head_writer *row = find_row(head, stay->epoch);
+        const struct head_writer *row = head_writer_of(head, stay->epoch);
         bool begins = head_generation(head) > stays->generation;
         size_t count = stay_feeds_up_to(stay, head_round(head));
         if (!row) {

@@ -67,6 +67,11 @@ struct stays {
     bool most_are_silent;
 };
 
+#define WRITERS "writers"
+/* Reads an object of it, as prefix_read_object(). Any thread. */
+CAIRN_MUST_CHECK int writer_entry_read(struct prefix *prefix, uint64_t number,
+                                       struct writer_entry *ret);
+
 void stays_init(struct stays *stays, struct prefix *prefix, struct busy *busy, int64_t lease_ns);
 void stays_done(struct stays *stays);
 
@@ -104,7 +109,6 @@ CAIRN_MUST_CHECK int stays_judge(struct stays *stays, int64_t now_monotonic);
 CAIRN_MUST_CHECK int ended_put(struct prefix *prefix, uint64_t epoch, enum ended_why why,
                                uint64_t by);
 CAIRN_MUST_CHECK int stays_look_at_ended(struct stays *stays, int64_t now_monotonic);
-bool stays_has_ended(const struct stays *stays, uint64_t epoch);
 /* Ends those that were silent for longer than the lease when they were judged; none, where more
  * than half are. `by`: this node's epoch. */
 CAIRN_MUST_CHECK int stays_give_verdicts(struct stays *stays, uint64_t by);

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include "base/io.h"
-#include "base/log.h"
 #include "commit/journal.h"
 #include "commit/run_lists.h"
 #include "nodes/fold.h"

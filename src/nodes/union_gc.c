@@ -61,14 +61,6 @@ static int compare_unneeded(const void *a, const void *b)
 
 /* --- what is there ---------------------------------------------------------------------------- */
 
-static const struct head_writer *row_of(const struct head *head, uint64_t epoch)
-{
-    for (uint32_t i = 0; i < head->writer_count; i++)
-        if (head->writers[i].epoch == epoch)
-            return &head->writers[i];
-    return NULL;
-}
-
 /* A stay without a row that its node came back from has none again. */
 static bool was_replaced(const struct gc_pass *pass, uint64_t epoch)
 {
@@ -84,7 +76,7 @@ static bool was_replaced(const struct gc_pass *pass, uint64_t epoch)
 
 static bool feed_is_unneeded(const struct gc_pass *pass, uint64_t round, uint64_t epoch)
 {
-    const struct head_writer *row = row_of(&pass->gc->prefix->head, epoch);
+    const struct head_writer *row = head_writer_of(&pass->gc->prefix->head, epoch);
     return row ? round < row->feed_round : was_replaced(pass, epoch);
 }
 
@@ -115,7 +107,7 @@ static bool ended_is_unneeded(const struct gc_pass *pass, uint64_t epoch)
         if (entry->epoch == 0 || entry->epoch == epoch || entry->number == epoch)
             return false;
     }
-    return !row_of(&pass->gc->prefix->head, epoch);
+    return !head_writer_of(&pass->gc->prefix->head, epoch);
 }
 
 /* False: it is needed, or nothing that the union knows. */

@@ -99,7 +99,7 @@ int stays_look_at_ended(struct stays *stays, int64_t now_monotonic)
     return 0;
 }
 
-bool stays_has_ended(const struct stays *stays, uint64_t epoch)
+static bool has_ended(const struct stays *stays, uint64_t epoch)
 {
     return vector_search(&stays->ended, &epoch, compare_u64) != NULL;
 }
@@ -131,7 +131,7 @@ static int end_stay(struct stays *stays, const struct stay *stay, uint64_t by)
 
 static bool may_be_dead(const struct stays *stays, const struct stay *stay)
 {
-    return !stay_has_left(stay) && !stays_has_ended(stays, stay->epoch);
+    return !stay_has_left(stay) && !has_ended(stays, stay->epoch);
 }
 
 /* The heartbeats of nodes that fell silent together lie up to a quarter of a lease apart: so one
@@ -175,7 +175,7 @@ int stays_give_verdicts(struct stays *stays, uint64_t by)
 
 bool stay_is_dead(const struct stays *stays, const struct stay *stay)
 {
-    return !stay_has_left(stay) && stays_has_ended(stays, stay->epoch);
+    return !stay_has_left(stay) && has_ended(stays, stay->epoch);
 }
 
 bool stays_have_dead(const struct stays *stays)

@@ -243,18 +243,11 @@ static bool read_known(const struct adoption *adoption, struct head *known)
     return r == 0;
 }
 
-static int note_batch(const struct journal_batch *batch, void *arg)
-{
-    (void)batch;
-    (void)arg;
-    return 0;
-}
-
 bool adopt_is_blank(const struct adoption *adoption)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
     bool has_known = read_known(adoption, known);
-    return !has_known && journal_read(adoption->journal, 0, note_batch, NULL) == 0 &&
+    return !has_known && journal_read(adoption->journal, 0, NULL, NULL) == 0 &&
            journal_found(adoption->journal).is_empty;
 }
 

@@ -169,10 +169,8 @@ static int compare_runs(const void *a, const void *b)
 
 static bool feed_is_shown(const struct head *shown, const struct checked_feed *feed)
 {
-    for (uint32_t i = 0; i < shown->writer_count; i++)
-        if (shown->writers[i].epoch == feed->epoch && shown->writers[i].feed_round == feed->round)
-            return true;
-    return false;
+    const struct head_writer *writer = head_writer_of(shown, feed->epoch);
+    return writer && writer->feed_round == feed->round;
 }
 
 static void collect_runs_of_feeds(struct head_check *c)

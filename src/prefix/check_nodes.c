@@ -57,10 +57,8 @@ static int add_entry(uint64_t number, const struct tier_object *object, void *ar
 /* Up to its row they are in the head, which check.c looks at, or wait for gc. */
 static bool is_in_head(const struct head *head, uint64_t round, uint64_t epoch)
 {
-    for (uint32_t i = 0; i < head->writer_count; i++)
-        if (head->writers[i].epoch == epoch)
-            return round <= head->writers[i].feed_round;
-    return false;
+    const struct head_writer *writer = head_writer_of(head, epoch);
+    return writer && round <= writer->feed_round;
 }
 
 static int add_feed(const struct tier_object *object, void *arg)

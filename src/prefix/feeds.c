@@ -2,7 +2,6 @@
 /* Feeds that a head of several nodes names are fetched into STORE/feeds, beside each other: there
  * may be one a node. */
 #include "base/cause.h"
-#include "base/log.h"
 #include "base/pool.h"
 #include "commit/run_lists.h"
 #include "prefix/runs.h"

@@ -40,7 +40,8 @@ void prefix_error(struct prefix *prefix, int error, const char *fmt, ...)
     va_start(ap, fmt);
     cause_vformat(text, sizeof text, fmt, ap);
     va_end(ap);
-    prefix->user.trouble(prefix->user.arg, error, text);
+    if (prefix->user.trouble)
+        prefix->user.trouble(prefix->user.arg, error, text);
 }
 
 uint32_t prefix_features(const struct prefix *prefix)

@@ -48,11 +48,12 @@ struct prefix_user {
     void *arg; /* goes back with each call */
     /* Waits for `ms`, or less. False: the store stops. */
     bool (*pause)(void *arg, int64_t ms);
-    /* Something failed: what the tier returned; 0: it answered, and gave what is wrong. */
+    /* Something failed: what the tier returned; 0: it answered, and gave what is wrong. NULL:
+     * results say it. */
     void (*trouble)(void *arg, int error, const char *text);
-    /* It answered. */
+    /* It answered. NULL is fine. */
     void (*works)(void *arg);
-    /* Waits until so much more may be sent. False: the store stops. */
+    /* Waits until so much more may be sent. False: the store stops. NULL: there is no limit. */
     bool (*wait_to_send)(void *arg, uint64_t bytes);
 };
 
@@ -127,7 +128,8 @@ static inline bool prefix_pause(struct prefix *prefix, int64_t ms)
 
 static inline void prefix_works(struct prefix *prefix)
 {
-    prefix->user.works(prefix->user.arg);
+    if (prefix->user.works)
+        prefix->user.works(prefix->user.arg);
 }
 
 void prefix_error(struct prefix *prefix, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);

@@ -17,6 +17,12 @@
 /* --- put ----------------------------------------------------------------------------------------
  */
 
+static bool may_send(struct prefix *prefix, uint64_t bytes)
+{
+    return prefix->user.wait_to_send ? prefix->user.wait_to_send(prefix->user.arg, bytes)
+                                     : prefix->user.pause(prefix->user.arg, 0);
+}
+
 /* One try, from STORE/runs. */
 static int put_run_at(struct prefix *prefix, const struct run_info *info, enum run_place place,
                       bool *ret_is_local)
@@ -27,8 +33,7 @@ static int put_run_at(struct prefix *prefix, const struct run_info *info, enum r
     int r = run_input_open(prefix->local, info, &input);
     struct tier_source source = {.len = info->length, .read = run_input_bytes, .arg = &input};
     /* A small one must not keep a state waiting that is there already. */
-    if (r == 0 && info->length > RUN_LIMITED &&
-        !prefix->user.wait_to_send(prefix->user.arg, info->length))
+    if (r == 0 && info->length > RUN_LIMITED && !may_send(prefix, info->length))
         r = -ECANCELED;
     *ret_is_local = r < 0;
     if (r == 0)

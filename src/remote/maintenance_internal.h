@@ -75,7 +75,8 @@ void listed_done(struct pack_listing *listed);
 /* Makes such a listing; anything that goes wrong is said. *ret_counts_now: the state counts as
  * published; else there are packs, too, that no head names, and it does so with the next head. */
 CAIRN_MUST_CHECK int listed_look(struct remote *remote, bool *ret_counts_now);
-/* Before chunks of bad packs are moved: a start before the next head must not count them as published. */
+/* Before chunks of bad packs are moved: a start before the next head must not count them as
+ * published. */
 CAIRN_MUST_CHECK int listed_doubt(struct remote *remote);
 /* Removes STORE/unlisted, once what the listing found is in the view, durably, or published. */
 void listed_settle(struct remote *remote);
@@ -85,10 +86,6 @@ void listed_settle(struct remote *remote);
 /* *ret_is_suspect: needed chunks that are left in the pack can be read nowhere, so it is suspect,
  * durably with the next view_flush(). Without such chunks nothing happens. */
 CAIRN_MUST_CHECK int suspects_leave(struct remote *remote, uint64_t pack, bool *ret_is_suspect);
-/* Reads the pack's index: is it that of the pack as the view knows it? -ENOENT, -EUCLEAN, -EBADMSG:
- * no. */
-CAIRN_MUST_CHECK int suspects_check_index(struct remote *remote,
-                                          const struct view_remote_pack *pack);
 /* Between two rounds: asks for some of the suspect packs again, if it is time. */
 void suspects_tick(struct remote *remote);
 

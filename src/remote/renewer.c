@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The thread that renews the lease, and gives it back when the store ends. */
 #include "base/clock.h"
-#include "base/log.h"
 #include "prefix/lease.h"
 #include "remote/internal.h"
 

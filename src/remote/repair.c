@@ -183,7 +183,8 @@ static bool add_bad_pack(struct adding *adding, uint64_t id, int *r)
     struct view_remote_pack pack;
     *r = view_remote_pack(adding->remote->store->local.view, id, &pack);
     if (*r == 0) {
-        *r = suspects_check_index(adding->remote, &pack);
+        *r = pack_check_index(adding->remote->prefix.tier, adding->remote->store->local.sb.history,
+                              &pack);
         if (is_of_object_alone(*r))
             return leave_noted(adding->remote, id, r);
     }
@@ -200,10 +201,7 @@ static bool add_bad_pack(struct adding *adding, uint64_t id, int *r)
 static bool is_planned(const struct repair_plan *plan, uint64_t pack)
 {
     check(plan->bad_count <= plan->packs.count);
-    for (size_t i = 0; i < plan->bad_count; i++)
-        if (plan->packs.at[i] == pack)
-            return true;
-    return false;
+    return has_u64(plan->packs.at, plan->bad_count, pack);
 }
 
 static int add_bad_packs(struct adding *adding)

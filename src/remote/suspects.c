@@ -71,22 +71,6 @@ int suspects_leave(struct remote *remote, uint64_t pack, bool *ret_is_suspect)
 
 /* --- asking again ----------------------------------------------------------------------------- */
 
-static int count_entry(const struct chunk_entry *entry, void *arg)
-{
-    (void)entry;
-    ++*(uint32_t *)arg;
-    return 0;
-}
-
-int suspects_check_index(struct remote *remote, const struct view_remote_pack *pack)
-{
-    uint32_t count = 0;
-    uint64_t length = 0;
-    int r = pack_read_index(remote->prefix.tier, remote->store->local.sb.history, pack->pack,
-                            count_entry, &count, &length);
-    return r < 0 ? r : count == pack->count && length == pack->length ? 0 : -EUCLEAN;
-}
-
 struct question {
     struct remote *remote;
     uint8_t *stored, *raw;
@@ -141,7 +125,7 @@ static int ask_pack(struct remote *remote, uint64_t id)
     int r = view_remote_pack(remote->store->local.view, id, &pack);
     if (r < 0 || !pack.suspect)
         return r == -ENOENT ? 0 : r;
-    r = suspects_check_index(remote, &pack);
+    r = pack_check_index(remote->prefix.tier, remote->store->local.sb.history, &pack);
     if (bases_is_final(r))
         return 0;
     question.stored = xmalloc(CHUNK_SIZE_MAX);

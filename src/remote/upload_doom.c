@@ -17,14 +17,6 @@ struct holding {
     unsigned levels;     /* of bases that are followed */
 };
 
-static bool has_id(const struct pack_ids *ids, uint64_t pack)
-{
-    for (size_t i = 0; i < ids->count; i++)
-        if (ids->at[i] == pack)
-            return true;
-    return false;
-}
-
 static int hold_pack(struct holding *holding, uint64_t pack);
 
 static int hold_bases(const struct chunk_entry *entry, bool is_needed, void *arg)
@@ -48,7 +40,7 @@ static int hold_bases(const struct chunk_entry *entry, bool is_needed, void *arg
 /* All chunks of a pack count, not only those that are referred to: that holds more, for a while. */
 static int hold_pack(struct holding *holding, uint64_t pack)
 {
-    if (has_id(&holding->ids, pack))
+    if (vector_has(&holding->ids, pack))
         return 0;
     vector_add(&holding->ids, pack);
     return view_remote_pack_chunks(holding->up->remote->store->local.view, pack, hold_bases,
@@ -74,7 +66,8 @@ static bool begin_doom(uint64_t pack, void *arg)
 
 static bool is_not_held(uint64_t pack, void *arg)
 {
-    return !has_id(arg, pack);
+    const struct pack_ids *held = arg;
+    return !vector_has(held, pack);
 }
 
 int upload_begin_dooms(struct upload *up)

@@ -18,7 +18,6 @@
 #include "base/cause.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "format/object.h"
 #include "nodes/node.h"
 #include "remote/life.h"
 #include "store/internal.h"

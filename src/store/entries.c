@@ -47,18 +47,7 @@ int reader_pack_chunks(struct store *store, uint64_t pack, struct reader_entries
     return 0;
 }
 
-static int count_entry(const struct chunk_entry *entry, void *arg)
-{
-    (void)entry;
-    (*(uint32_t *)arg)++;
-    return 0;
-}
-
 int reader_check_index(struct store *store, const struct view_remote_pack *pack)
 {
-    uint32_t count = 0;
-    uint64_t length = 0;
-    TRY(pack_read_index(remote_tier(store->remote), store->local.sb.history, pack->pack,
-                        count_entry, &count, &length));
-    return count == pack->count && length == pack->length ? 0 : -EUCLEAN;
+    return pack_check_index(remote_tier(store->remote), store->local.sb.history, pack);
 }

@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "nodes/node.h"
 #include "store/back.h"
 #include "store/internal.h"

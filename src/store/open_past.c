@@ -2,7 +2,6 @@
 /* Earlier states are opened to be looked at, without a mount: those of a remote, and a snapshot of
  * a store. */
 #include "base/cause.h"
-#include "commit/commit.h"
 #include "overlay/ns.h"
 #include "remote/life.h"
 #include "store/local_snapshots_internal.h"

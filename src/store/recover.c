@@ -87,14 +87,6 @@ static bool is_nascent_now(struct store *store, uint64_t ino)
 
 static int restore_pack(struct store *store, const struct record *rec);
 
-static bool is_skipped(const struct replay *rp, uint64_t ino)
-{
-    for (size_t i = 0; i < rp->skipped.count; i++)
-        if (rp->skipped.at[i] == ino)
-            return true;
-    return false;
-}
-
 /* Its directory is gone, and so was its name then. A process may have it open still, if the mount
  * lives. */
 static int replay_homeless(struct replay *rp, const struct record *rec)
@@ -154,7 +146,7 @@ static int replay_record(const struct record *rec, void *arg)
     if (rec->type == REC_NASCENT && (vector_search(&rp->durable_births, &rec->ino, compare_u64) ||
                                      is_nascent_now(store, rec->ino)))
         return 0;
-    if (is_skipped(rp, rec->ino))
+    if (vector_has(&rp->skipped, rec->ino))
         return 0;
     if (!hold_inodes(rp, rec)) {
         /* A nascent file that lost its name, directory and all, below the cut. Anything else would

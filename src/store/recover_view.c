@@ -78,13 +78,6 @@ static int replace_view(struct store *store, const struct head *head, bool keep_
     return open_view(store, "view", false);
 }
 
-static int ignore_batch(const struct journal_batch *batch, void *arg)
-{
-    (void)batch;
-    (void)arg;
-    return 0;
-}
-
 /* `is_behind`: nothing is wrong with the view but that it knows too little, or is of an earlier
  * version. */
 static int rebuild_view(struct store *store, bool is_behind)
@@ -97,7 +90,7 @@ static int rebuild_view(struct store *store, bool is_behind)
     else if (view_is_old)
         log_warn("the view is missing, damaged or not of this journal: rebuilding it");
     /* Nothing goes before there is something to make it from. */
-    TRY(journal_read(store->commit.journal, 0, ignore_batch, NULL));
+    TRY(journal_read(store->commit.journal, 0, NULL, NULL));
     if (journal_anchor(store->commit.journal)->exists) {
         TRY(local_head_read(&store->local, head));
         TRY(remote_fetch_runs(store, head));

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "base/log.h"
 #include "commit/touched.h"
 #include "fs/taken.h"
 #include "overlay/ns.h"

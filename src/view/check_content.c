@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Recounts content: extent pages and inline blobs, chunk references, pack accounts. */
 #include "base/hex.h"
-#include "view/bases.h"
 #include "view/check.h"
 #include "view/pack_list.h"
 

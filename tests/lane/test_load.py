@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """cairnfs.load: the objects are those of torch.load, on any filesystem; what it leaves to torch; tensors that are filled again."""
-import collections
-import copy
 import ctypes
 import io
 import mmap

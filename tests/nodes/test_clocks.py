@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-import remote as remotes
 import rig
 import test_campaign as campaign
 from wall_clock import WallClock

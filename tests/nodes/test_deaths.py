@@ -9,7 +9,6 @@ import os
 import random
 import re
 import struct
-import subprocess
 import threading
 import time
 

@@ -2,7 +2,6 @@
 """A node is cut off from the remote while its job goes on: the others tell what rests on files that only this node has. Then it is lost,
 and at no head may be what came after its last feed. In the campaign (test_deaths.py) most nodes are lost when all have told the same."""
 import concurrent.futures
-import errno
 import os
 import random
 import re

@@ -4,12 +4,12 @@ every union head a step's marker implies the shards of both ranks, and each moun
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 
 import pytest
 
+import processes
 import rig
 from sources import read
 
@@ -23,12 +23,6 @@ def program(name):
     return re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", page, re.S).group(1)
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
 def start_rank(rank, port, directory):
     environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                    "OMP_NUM_THREADS": "1"}
@@ -37,7 +31,7 @@ def start_rank(rank, port, directory):
 
 
 def save_on(mounts):
-    port = free_port()
+    port = processes.free_port()
     ranks = [start_rank(rank, port, mount.mnt) for rank, mount in enumerate(mounts)]
     for rank in ranks:
         output, _ = rank.communicate(timeout=300)

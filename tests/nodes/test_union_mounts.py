@@ -53,6 +53,19 @@ def await_tree(mount, wanted):
         raise
 
 
+def end_whole(*mounts):
+    for each in mounts:
+        each.umount()
+        assert each.fsck().returncode == 0
+
+
+def end_with(wanted, a, b):
+    """`b` did the last of it."""
+    assert tree(b.mnt) == wanted
+    await_tree(a, wanted)
+    end_whole(a, b)
+
+
 def exchange(a, b):
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(AT_FDCWD, a.encode(), AT_FDCWD, b.encode(), RENAME_EXCHANGE) < 0:
@@ -132,11 +145,7 @@ def test_one_node_renames_what_others_wrote(node):
     os.rename(at(b, "file"), at(b, "step-1/file"))
     exchange(at(b, "one"), at(b, "two"))
     wanted = {"step-1": None, "step-1/shard": b"a's", "step-1/other": b"b's", "step-1/file": b"x", "one": b"2", "two": b"1"}
-    assert tree(b.mnt) == wanted
-    await_tree(a, wanted)
-    for each in (a, b):
-        each.umount()
-        assert each.fsck().returncode == 0
+    end_with(wanted, a, b)
 
 
 def test_another_nodes_file_is_changed(node):

@@ -11,7 +11,7 @@ import pytest
 import processes
 import rig
 import successor
-from test_union_mounts import TAKEN_S, at, await_tree, tree
+from test_union_mounts import TAKEN_S, at, await_tree, end_whole, end_with, tree
 
 SOON_S = 20  # for what waits for nothing: it hangs, or takes a moment
 OPENS = 32
@@ -130,11 +130,7 @@ def test_what_empties_a_file_waits_for_no_content(two):
     with hanging(b.proc.pid):
         processes.ends(empty, SOON_S * rig.PATIENCE)
     wanted = {**{f"f{i}": OLD for i in range(OPENS)}, "f0": b"new", "f1": b"", "f2": b"", "f3": b"n" * 3000000}
-    assert tree(b.mnt) == wanted
-    await_tree(a, wanted)
-    for each in (a, b):
-        each.umount()
-        assert each.fsck().returncode == 0
+    end_with(wanted, a, b)
 
 
 def test_an_emptied_file_keeps_its_owner_mode_and_attributes(node):
@@ -197,9 +193,7 @@ def test_a_name_changes_while_its_emptied_file_is_open(two, change, shown):
     assert tree(b.mnt) == wanted
     await_tree(a, wanted)
     await_tree(b, wanted)
-    for each in (a, b):
-        each.umount()
-        assert each.fsck().returncode == 0
+    end_whole(a, b)
 
 
 def test_an_emptied_file_outlives_the_daemon(node):
@@ -219,9 +213,7 @@ def test_an_emptied_file_outlives_the_daemon(node):
     assert tree(b.mnt) == wanted
     await_tree(a, wanted)
     await_tree(b, wanted)
-    for each in (a, b):
-        each.umount()
-        assert each.fsck().returncode == 0
+    end_whole(a, b)
 
 
 def test_a_caller_that_waits_can_be_interrupted(two):
@@ -245,11 +237,7 @@ def test_a_daemon_that_dies_in_the_middle_leaves_nothing(two):
     b.mount()
     rig.write_file(at(b, "after"), b"x")
     wanted = {**{f"f{i}": OLD for i in range(OPENS)}, "after": b"x"}
-    assert tree(b.mnt) == wanted
-    await_tree(a, wanted)
-    for each in (a, b):
-        each.umount()
-        assert each.fsck().returncode == 0
+    end_with(wanted, a, b)
 
 
 def test_a_successor_goes_on_with_it(on_remote, shared, node):
@@ -267,11 +255,7 @@ def test_a_successor_goes_on_with_it(on_remote, shared, node):
             hang.close()
             assert program.wait(120) == 0
     wanted = {name: OLD + b"end" for name in names}
-    assert tree(b.mnt) == wanted
-    await_tree(a, wanted)
-    for each in (a, b):
-        each.umount()
-        assert each.fsck().returncode == 0
+    end_with(wanted, a, b)
 
 
 def test_a_read_waits_for_a_successor(on_remote, shared, node):

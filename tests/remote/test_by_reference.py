@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an earlier state has comes back by reference: `cairn restore`, and copy_file_range() from MNT/.history. No byte comes to NVMe, and
 none is uploaded again, whether or not NVMe still has it. The remote's packs wait for gc, which never takes what a file refers to."""
-import contextlib
 import os
 import random
 import shutil

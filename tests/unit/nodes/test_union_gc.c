@@ -1,48 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* What a merger deletes, and what it must leave. Each head is checked all the same. */
-#include "../expect.h"
-#include "../shell.h"
-#include "../stopped_time.h"
 #include "format/feed.h"
-#include "world.h"
-
-#define LEASE_NS (60ll * 1000000000)
-#define GRACE_NS (3600ll * 1000000000)
-
-static struct world w;
-static struct merger *merger, *other;
-static struct seeded seeded;
-
-static void setup(void)
-{
-    world_open(&w);
-    time_stop();
-    seeded.state = test_number("CAIRN_TESTS_SEED", 1);
-    other = NULL;
-    merger = world_merger(&w, 1, LEASE_NS, GRACE_NS);
-    world_join(&w, 0);
-    world_join(&w, 1);
-}
-
-static void check_heads(void)
-{
-    world_check(&w);
-}
-
-static void teardown(void)
-{
-    merger_free(merger);
-    merger_free(other);
-    world_close(&w);
-}
+#include "world_suite.h"
 
 TestSuite(union_gc, .init = setup, .fini = teardown);
-
-static void begin_with(int64_t lease_ns, int64_t grace_ns)
-{
-    merger_free(merger);
-    merger = world_merger(&w, 1, lease_ns, grace_ns);
-}
 
 static void pass(struct merger *m)
 {
