@@ -98,11 +98,11 @@ static int apply_journal(struct commit *commit, uint64_t from, const struct jour
 
 /* A crash came between the head's publication and the view's note of it, or took that note. Two
  * heads may have one cut: what lies where in the remote changes without an operation. */
-bool commit_view_forgot_head(struct commit *commit)
+bool journal_view_forgot_head(const struct journal *journal)
 {
-    struct view_remote remote = view_remote(commit->local->view);
-    return commit->journal->anchor.number && (remote.cut < commit->journal->anchor.cut ||
-                                              remote.head < commit->journal->anchor.number);
+    struct view_remote remote = view_remote(journal->local->view);
+    return journal->anchor.number &&
+           (remote.cut < journal->anchor.cut || remote.head < journal->anchor.number);
 }
 
 int commit_replay_journal(struct commit *commit, uint64_t from, enum replayed *ret)
@@ -114,7 +114,7 @@ int commit_catch_up(struct commit *commit)
 {
     const struct journal now = *commit->journal;
     enum replayed replayed;
-    if (commit_view_forgot_head(commit))
+    if (journal_view_forgot_head(commit->journal))
         return -EUCLEAN;
     int r = apply_journal(commit, view_state(commit->local->view).applied_seq, &now, &replayed);
     *commit->journal = now;

@@ -65,12 +65,13 @@ void commit_init(struct commit *commit, struct store *store, struct local *local
     commit->upkeep->list = upkeep;
     commit->lag = xcalloc(1, sizeof *commit->lag);
     commit->lost_view = xcalloc(1, sizeof *commit->lost_view);
-    commit->own_stage = xcalloc(1, sizeof *commit->own_stage);
     commit->writeback = xcalloc(1, sizeof *commit->writeback);
     commit->priority = priority_new();
     commit->change = change_new();
     commit->damage = damage_new(local);
     commit->journal = journal_new(local);
+    commit->own_stage = xcalloc(1, sizeof *commit->own_stage);
+    *commit->own_stage = (struct own_stage){.local = local, .journal = commit->journal};
     commit->horizon =
         horizon_new(options->writeback_delay_ns, options->writeback_limit, commit->priority);
     commit->room = room_new(local, commit->horizon, &room_sources, commit);

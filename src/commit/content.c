@@ -8,10 +8,10 @@
 #define ALONE_MAX (64 * KIB)
 #define WINDOW_BYTES (64 * MIB) /* of a stretch: split and handed to the workers at a time */
 
-void content_done(struct commit *commit, struct content *content)
+void content_done(struct packs *packs, struct content *content)
 {
     for (size_t i = 0; i < content->pinned.count; i++)
-        packs_unpin(commit->packs, content->pinned.at[i]);
+        packs_unpin(packs, content->pinned.at[i]);
     vector_free(&content->pinned);
     vector_free(&content->extents);
     free(content->inline_bytes);

@@ -105,7 +105,7 @@ enum replayed {
 CAIRN_MUST_CHECK int commit_replay_journal(struct commit *commit, uint64_t from,
                                            enum replayed *ret);
 /* Does it not know of the head with which the journal begins? */
-bool commit_view_forgot_head(struct commit *commit);
+bool journal_view_forgot_head(const struct journal *journal);
 /* Lists a pack's chunks, as struct view_batch says; `arg`: the struct commit. */
 int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
                       void *fn_arg, bool *ret_was_made, void *arg);

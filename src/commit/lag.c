@@ -70,9 +70,8 @@ void lag_add(struct commit *commit, uint64_t cut, const struct batch *batch,
 
 /* Each once: the list is no longer than there are files with something in the stage, or pending
  * operations. */
-void lag_add_version(struct commit *commit, uint64_t ino)
+void lag_add_version(struct lag *lag, uint64_t ino)
 {
-    struct lag *lag = commit->lag;
     if (lag->inos.count == lag->inos.capacity)
         vector_sort_unique(&lag->inos);
     vector_add(&lag->inos, ino);

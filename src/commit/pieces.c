@@ -88,7 +88,7 @@ static bool write_stretch(struct pieces *pieces, uint64_t ino, const struct stag
         chunker_done(&pieces->state);
         pieces->ino = pieces->next = 0;
     }
-    content_done(commit, &content);
+    content_done(commit->packs, &content);
     return wrote;
 }
 

@@ -80,16 +80,16 @@ int session_read(const char *store, const uint8_t store_id[16], struct session *
     return r == -ENOENT ? 0 : r;
 }
 
-int session_write(struct commit *commit, bool is_reader)
+int session_write(struct own_stage *own, bool is_reader)
 {
     char boot[40];
     TRY(stage_boot_id(boot));
-    _cleanup_free_ char *path = session_path(commit->local->path);
-    _cleanup_free_ char *ctl = stage_ctl_path(commit->own_stage->dir, commit->own_stage->name);
+    _cleanup_free_ char *path = session_path(own->local->path);
+    _cleanup_free_ char *ctl = stage_ctl_path(own->dir, own->name);
     _cleanup_free_ char *text =
         xasprintf("%s\n" BOOT_WORD "%s\n%s", ctl, boot, is_reader ? READER_LINE : "");
     TRY(io_write_file_durable(path, text, strlen(text)));
-    stage_note_named(commit->local->stage);
+    stage_note_named(own->local->stage);
     return 0;
 }
 
@@ -211,17 +211,17 @@ int session_forget(const char *store, const uint8_t store_id[16])
     return session_end(store);
 }
 
-static char *explain_copy(const struct commit *commit, const struct session *session,
+static char *explain_copy(const struct own_stage *own, const struct session *session,
                           const struct stage_look *look)
 {
     const char *original = look->owner && *look->owner ? look->owner : "another store";
-    if (!look->in_use && is_in_its_place(commit->local->path, look))
+    if (!look->in_use && is_in_its_place(own->local->path, look))
         return xasprintf("%s is a copy of the store that was there when its daemon died and left "
                          "its stage in %s; where that was moved, mount it there; if it is gone for "
                          "good, mount this one under another path, and it goes on with the stage; "
                          "to look at the copy, as it came to NVMe, mount it with -o ro; to make it "
                          "a store of its own, run: cairn adopt --new-id %s",
-                         commit->local->path, session->dir, commit->local->path);
+                         own->local->path, session->dir, own->local->path);
     _cleanup_free_ char *what = look->in_use
                                     ? xasprintf("which pid %d has mounted", (int)look->pid)
                                     : xasprintf("whose stage in %s was left when its daemon died; "
@@ -229,15 +229,15 @@ static char *explain_copy(const struct commit *commit, const struct session *ses
                                                 session->dir);
     return xasprintf("%s is a copy of %s, %s; to look at the copy, as it came to NVMe, mount it "
                      "with -o ro; to make it a store of its own, run: cairn adopt --new-id %s",
-                     commit->local->path, original, what, commit->local->path);
+                     own->local->path, original, what, own->local->path);
 }
 
 /* A copy that is only looked at does without the stage; another mount of it is refused. */
-static int meet_other(struct commit *commit, const struct session *session,
+static int meet_other(struct own_stage *own, const struct session *session,
                       const struct stage_look *look, char **ret_text)
 {
-    *ret_text = explain_copy(commit, session, look);
-    if (!commit->local->options.read_only)
+    *ret_text = explain_copy(own, session, look);
+    if (!own->local->options.read_only)
         return -EBUSY;
     log_warn("%s", *ret_text);
     free(*ret_text);
@@ -245,7 +245,7 @@ static int meet_other(struct commit *commit, const struct session *session,
     return 0;
 }
 
-static char *explain_unusable(const struct commit *commit, const struct session *session,
+static char *explain_unusable(const struct own_stage *own, const struct session *session,
                               const struct stage_look *look, int r)
 {
     _cleanup_free_ char *ctl = stage_ctl_path(session->dir, session->name);
@@ -253,89 +253,89 @@ static char *explain_unusable(const struct commit *commit, const struct session 
         return xasprintf("%s, where the last session had its stage, belongs to user %u, not to you "
                          "(%u): it is not the stage that was left, or the store changed hands; to "
                          "go on from what is on NVMe, remove %s/session",
-                         ctl, look->uid, geteuid(), commit->local->path);
+                         ctl, look->uid, geteuid(), own->local->path);
     return xasprintf("the stage that the last session left in %s cannot be opened: %s; it holds "
                      "what had not come to NVMe; to go on without that, remove %s/session",
                      ctl, r == -EACCES ? "others may read or write it" : strerror(-r),
-                     commit->local->path);
+                     own->local->path);
 }
 
 /* Each recovery takes a number above both, tells the stage, begins the journal with it and then
  * tells the stage that it did: one that was killed, and one after it, leave the journal anywhere
  * between the two. */
-static bool continues_journal(const struct commit *commit)
+static bool continues_journal(const struct own_stage *own)
 {
     uint64_t epoch, next;
-    stage_epochs(commit->local->stage, &epoch, &next);
-    return epoch <= commit->journal->epoch && commit->journal->epoch <= max_u64(epoch, next);
+    stage_epochs(own->local->stage, &epoch, &next);
+    return epoch <= own->journal->epoch && own->journal->epoch <= max_u64(epoch, next);
 }
 
 /* The stage is open. Is it the one that goes on from this journal? */
-static int judge_stage(struct commit *commit, const struct session *session,
+static int judge_stage(struct own_stage *own, const struct session *session,
                        const struct stage_look *look, char **ret_text)
 {
-    bool others = is_others(commit->local->path, commit->local->sb.store, session, look);
-    if (others || !continues_journal(commit)) {
-        stage_close(commit->local->stage, false);
-        commit->local->stage = NULL;
+    bool others = is_others(own->local->path, own->local->sb.store, session, look);
+    if (others || !continues_journal(own)) {
+        stage_close(own->local->stage, false);
+        own->local->stage = NULL;
     }
     if (others)
-        return meet_other(commit, session, look, ret_text);
-    if (!commit->local->stage) {
+        return meet_other(own, session, look, ret_text);
+    if (!own->local->stage) {
         log_warn("the stage in %s is not of this session of the store: going on from the NVMe "
                  "horizon; the stage stays there",
                  session->dir);
         return 0;
     }
-    if (commit->journal->cut_seq < stage_durable_seq(commit->local->stage)) {
+    if (own->journal->cut_seq < stage_durable_seq(own->local->stage)) {
         *ret_text = xasprintf(
             "the journal of %s ends before what its stage in %s knows to be on NVMe: the store is "
             "an older copy, or the end of its journal is damaged (cairn fsck says which); nothing "
             "was changed; to go on without the stage, remove %s/session",
-            commit->local->path, session->dir, commit->local->path);
+            own->local->path, session->dir, own->local->path);
         return -EUCLEAN;
     }
     return 0;
 }
 
-static void own_stage(struct commit *commit, const char *dir, const uint8_t name[16])
+static void take_stage(struct own_stage *own, const char *dir, const uint8_t name[16])
 {
-    free(commit->own_stage->dir);
-    commit->own_stage->dir = xstrdup(dir);
-    memcpy(commit->own_stage->name, name, sizeof commit->own_stage->name);
-    stage_own(commit->local->stage, commit->local->path);
+    free(own->dir);
+    own->dir = xstrdup(dir);
+    memcpy(own->name, name, sizeof own->name);
+    stage_own(own->local->stage, own->local->path);
 }
 
-int session_open_stage(struct commit *commit, const struct session *session, char **ret_text)
+int session_open_stage(struct own_stage *own, const struct session *session, char **ret_text)
 {
     struct stage_config config = {.dir = session->dir};
     _cleanup_(stage_look_done) struct stage_look look = {0};
-    memcpy(config.store, commit->local->sb.store, sizeof config.store);
+    memcpy(config.store, own->local->sb.store, sizeof config.store);
     memcpy(config.name, session->name, sizeof config.name);
-    int r = session->is_of_other_boot ? -ESTALE : stage_open(&config, &commit->local->stage);
+    int r = session->is_of_other_boot ? -ESTALE : stage_open(&config, &own->local->stage);
     if (r != -ESTALE && r != -ENOENT && stage_look(session->dir, session->name, &look) < 0)
         log_debug("stage: the control file in %s tells nothing", session->dir);
     look.in_use = r == -EBUSY; /* else this process has it locked */
-    if (r == -EBUSY && look.owner && *look.owner && is_ours(commit->local->path, &look))
+    if (r == -EBUSY && look.owner && *look.owner && is_ours(own->local->path, &look))
         *ret_text = xasprintf("pid %d has the stage of %s in %s still; end it and mount again",
-                              (int)look.pid, commit->local->path, session->dir);
+                              (int)look.pid, own->local->path, session->dir);
     else if (r == -EBUSY)
-        r = meet_other(commit, session, &look, ret_text);
+        r = meet_other(own, session, &look, ret_text);
     else if (r == 0)
-        r = judge_stage(commit, session, &look, ret_text);
+        r = judge_stage(own, session, &look, ret_text);
     else if (r == -ENOENT && session->names_boot)
         log_warn("the last session's stage in %s is gone, though the machine did not boot since: "
                  "its files were removed there, or %s is a copy of a store that was unmounted "
                  "since; going on from the NVMe horizon",
-                 session->dir, commit->local->path);
+                 session->dir, own->local->path);
     else if (r == -ENOENT || r == -ESTALE)
         log_warn("the last session ended without its stage (power loss or reboot): going on from "
                  "the NVMe horizon");
     else
         /* It may hold acknowledged data that is nowhere else. */
-        *ret_text = explain_unusable(commit, session, &look, r);
-    if (r == 0 && commit->local->stage)
-        own_stage(commit, session->dir, session->name);
+        *ret_text = explain_unusable(own, session, &look, r);
+    if (r == 0 && own->local->stage)
+        take_stage(own, session->dir, session->name);
     return r == -ENOENT || r == -ESTALE ? 0 : r;
 }
 
@@ -354,46 +354,46 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
 
 /* --- a new one -------------------------------------------------------------------------------- */
 
-static int create_once(struct commit *commit)
+static int create_once(struct own_stage *own)
 {
     _cleanup_free_ char *directory = NULL;
-    struct stage_config config = {.size_bytes = commit->local->options.stage_bytes,
-                                  .epoch = commit->local->epoch,
-                                  .read_only = commit->local->options.remote.read_only};
-    TRY(stage_make_directory(commit->local->options.stage_dir, &directory));
+    struct stage_config config = {.size_bytes = own->local->options.stage_bytes,
+                                  .epoch = own->local->epoch,
+                                  .read_only = own->local->options.remote.read_only};
+    TRY(stage_make_directory(own->local->options.stage_dir, &directory));
     if (getrandom(config.name, sizeof config.name, 0) != (ssize_t)sizeof config.name)
         return -EIO;
     /* The mount goes on and its stage does not. 0 is that of the stage that a mount begins with. */
-    if (commit->local->options.adopting) {
+    if (own->local->options.adopting) {
         memcpy(&config.handle_tag, config.name, sizeof config.handle_tag);
         config.handle_tag |= 1;
     }
     config.dir = directory;
-    stage_sweep(directory, commit->local->sb.store, commit->local->path);
+    stage_sweep(directory, own->local->sb.store, own->local->path);
     stage_report_parted(directory);
-    memcpy(config.store, commit->local->sb.store, sizeof config.store);
-    int r = stage_create(&config, &commit->local->stage);
+    memcpy(config.store, own->local->sb.store, sizeof config.store);
+    int r = stage_create(&config, &own->local->stage);
     if (r < 0) {
         stage_leave_directory(directory);
         return r;
     }
-    own_stage(commit, directory, config.name);
+    take_stage(own, directory, config.name);
     return 0;
 }
 
-void session_drop_stage(struct commit *commit)
+void session_drop_stage(struct own_stage *own)
 {
-    stage_close(commit->local->stage, true);
-    commit->local->stage = NULL;
-    stage_leave_directory(commit->own_stage->dir);
+    stage_close(own->local->stage, true);
+    own->local->stage = NULL;
+    stage_leave_directory(own->dir);
 }
 
 /* Another mount that ends may remove the directory just then: it is empty. */
-int session_new_stage(struct commit *commit)
+int session_new_stage(struct own_stage *own)
 {
     int r = -ENOENT;
     for (int i = 0; i < CREATE_TRIES && r == -ENOENT; i++)
-        r = create_once(commit);
+        r = create_once(own);
     return r;
 }
 
@@ -413,11 +413,11 @@ void commit_watch_stage(struct commit *commit)
     horizon_urge(commit->horizon, clock_monotonic_ns() + LOST_URGE_NS);
 }
 
-void session_close_stage(struct commit *commit, bool is_empty)
+void session_close_stage(struct own_stage *own, bool is_empty)
 {
-    stage_close(commit->local->stage, is_empty);
-    if (is_empty && commit->own_stage->dir)
-        stage_leave_directory(commit->own_stage->dir);
+    stage_close(own->local->stage, is_empty);
+    if (is_empty && own->dir)
+        stage_leave_directory(own->dir);
 }
 
 const char *commit_stage_directory(const struct commit *commit)
@@ -428,7 +428,7 @@ const char *commit_stage_directory(const struct commit *commit)
 /* --- stores with the same id ------------------------------------------------------------------ */
 
 struct twin {
-    const struct commit *commit;
+    const struct own_stage *own;
     const char *dir;
     struct stage_look look; /* of one that is mounted */
     bool found;
@@ -437,24 +437,23 @@ struct twin {
 static void look_for_twin(const uint8_t name[16], void *arg)
 {
     struct twin *twin = arg;
-    const struct commit *commit = twin->commit;
+    const struct own_stage *own = twin->own;
     struct stage_look look;
-    bool is_ours = memcmp(name, commit->own_stage->name, sizeof commit->own_stage->name) == 0;
+    bool is_ours = memcmp(name, own->name, sizeof own->name) == 0;
     if (is_ours || twin->found || stage_look(twin->dir, name, &look) < 0)
         return;
-    twin->found =
-        look.in_use && memcmp(look.store, commit->local->sb.store, sizeof look.store) == 0;
+    twin->found = look.in_use && memcmp(look.store, own->local->sb.store, sizeof look.store) == 0;
     if (twin->found)
         twin->look = look;
     else
         stage_look_done(&look);
 }
 
-int session_meet_twin(struct commit *commit, char **ret_text)
+int session_meet_twin(struct own_stage *own, char **ret_text)
 {
-    _cleanup_free_ char *own = stage_own_directory(commit->local->options.stage_dir);
-    const char *const dirs[] = {commit->local->options.stage_dir, own, commit->own_stage->dir};
-    struct twin twin = {.commit = commit};
+    _cleanup_free_ char *own_dir = stage_own_directory(own->local->options.stage_dir);
+    const char *const dirs[] = {own->local->options.stage_dir, own_dir, own->dir};
+    struct twin twin = {.own = own};
     for (size_t i = 0; i < ARRAY_LEN(dirs) && !twin.found; i++) {
         twin.dir = dirs[i];
         if (dirs[i])
@@ -462,15 +461,15 @@ int session_meet_twin(struct commit *commit, char **ret_text)
     }
     if (!twin.found)
         return 0;
-    bool writes_there = local_has_remote(commit->local) && !commit->local->options.remote.read_only;
+    bool writes_there = local_has_remote(own->local) && !own->local->options.remote.read_only;
     _cleanup_free_ char *text = xasprintf(
         "%s has the id of %s, which pid %d has mounted: one is a copy of the other%s; to make it a "
         "store of its own, unmount it and run: cairn adopt --new-id %s",
-        commit->local->path,
-        twin.look.owner && *twin.look.owner ? twin.look.owner : "another store", (int)twin.look.pid,
+        own->local->path, twin.look.owner && *twin.look.owner ? twin.look.owner : "another store",
+        (int)twin.look.pid,
         writes_there ? ", and both would be one writer of the remote"
                      : ", and from now on they differ",
-        commit->local->path);
+        own->local->path);
     stage_look_done(&twin.look);
     if (writes_there)
         *ret_text = xstrdup(text);

@@ -7,6 +7,8 @@
 #include "commit/session.h"
 
 struct own_stage {
+    struct local *local; /* lent, as is the next */
+    struct journal *journal;
     char *dir; /* where it lies */
     uint8_t name[16];
     _Atomic bool is_lost; /* its files were removed */

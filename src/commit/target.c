@@ -58,7 +58,7 @@ static int write_versions(struct commit *commit, const struct target *target,
 static void versions_done(struct commit *commit, struct version_content *versions, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        content_done(commit, &versions[i].content);
+        content_done(commit->packs, &versions[i].content);
     free(versions);
 }
 
@@ -158,7 +158,7 @@ static int target_publish(struct commit *commit, const struct target *target,
     if (lags || r < 0) {
         lag_add(commit, target->cut, batch, drops, r);
         for (size_t i = 0; i < target->count; i++)
-            lag_add_version(commit, target->sealed[i].ino);
+            lag_add_version(commit->lag, target->sealed[i].ino);
         horizon_advance(commit->horizon, target->cut);
         lag_catch_up(commit);
         return 0;
@@ -237,11 +237,11 @@ bool target_carry_own(struct commit *commit, const struct drops *drops)
     return carried;
 }
 
-bool target_is_void(struct commit *commit)
+bool target_is_void(struct history *history)
 {
     size_t count;
-    struct op **ops = history_look(commit->history, &count);
+    struct op **ops = history_look(history, &count);
     bool is_void = batch_is_void(ops, count);
-    history_looked(commit->history, ops);
+    history_looked(history, ops);
     return is_void;
 }

@@ -73,7 +73,7 @@ static void trim_journal(struct commit *commit)
  * the view, from which they are dropped. `now`: nor wait for one that will. */
 static bool adopt_leftovers(struct commit *commit, bool now)
 {
-    if (!packs_have_leftovers(commit->packs) || !(now || target_is_void(commit)))
+    if (!packs_have_leftovers(commit->packs) || !(now || target_is_void(commit->history)))
         return false;
     bool carried = upkeep_carry(commit);
     atomic_store(&commit->upkeep->gc_soon, carried);
@@ -129,9 +129,9 @@ void gc_ask_soon(struct commit *commit)
     atomic_store(&commit->upkeep->gc_soon, true);
 }
 
-void upkeep_begin(struct commit *commit)
+void upkeep_begin(struct upkeep_state *upkeep)
 {
-    commit->upkeep->tidy_at = clock_monotonic_ns() + TIDY_AFTER_NS;
+    upkeep->tidy_at = clock_monotonic_ns() + TIDY_AFTER_NS;
 }
 
 /* Work that a session leaves due, compactions of the view and a snapshot for the journal, would

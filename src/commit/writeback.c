@@ -53,7 +53,7 @@ static bool wants_round(struct commit *commit, const struct pressure *pressure)
     if (pressure->urgent || is_stage_filling_up(commit))
         return true;
     return clock_monotonic_ns() - happened >= commit->local->options.writeback_delay_ns &&
-           !target_is_void(commit);
+           !target_is_void(commit->history);
 }
 
 /* True: there was something to carry. */
@@ -81,7 +81,7 @@ static void *writeback_main(void *arg)
 {
     struct commit *commit = arg;
     struct pieces pieces = {.commit = commit};
-    upkeep_begin(commit);
+    upkeep_begin(commit->upkeep);
     for (;;) {
         int64_t began = clock_monotonic_ns();
         struct pressure pressure = horizon_pressure(commit->horizon);

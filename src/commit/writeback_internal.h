@@ -29,7 +29,7 @@ void content_write_layer(struct commit *commit, const struct stage_sealed *versi
  * was held back if `more`. */
 void content_write_stretch(struct commit *commit, const struct stage_part *parts, size_t count,
                            struct chunker *state, bool more, struct content *content);
-void content_done(struct commit *commit, struct content *content);
+void content_done(struct packs *packs, struct content *content);
 
 /* --- batch.c ---------------------------------------------------------------------------------- */
 
@@ -74,7 +74,7 @@ void target_carry(struct commit *commit);
 bool target_carry_own(struct commit *commit, const struct drops *drops);
 /* No operation is pending, but such of files that lived and died since. For the
  * writeback thread. */
-bool target_is_void(struct commit *commit);
+bool target_is_void(struct history *history);
 
 /* --- pieces.c --------------------------------------------------------------------------------- */
 
@@ -120,7 +120,7 @@ struct lag {
 void lag_add(struct commit *commit, uint64_t cut, const struct batch *batch,
              const struct drops *drops, int error);
 /* The pinned version of this file is in that batch. */
-void lag_add_version(struct commit *commit, uint64_t ino);
+void lag_add_version(struct lag *lag, uint64_t ino);
 /* Tries once to bring the view up to the journal's end; on success releases what waits for it. */
 void lag_catch_up(struct commit *commit);
 /* The same, where it is due; also where no batch is missing, but the view's database has failed. */
@@ -152,7 +152,7 @@ struct upkeep_state {
     uint64_t trimmed; /* horizon of the remote at the last trim of the journal */
 };
 
-void upkeep_begin(struct commit *commit);
+void upkeep_begin(struct upkeep_state *upkeep);
 /* True: something was done, and there may be more. */
 bool upkeep_rounds(struct commit *commit);
 

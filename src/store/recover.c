@@ -465,16 +465,16 @@ static int start_fresh(struct store *store, bool is_reader, char **ret_text)
                               store->local.path, strerror(-r));
         return r;
     }
-    r = session_new_stage(&store->commit);
+    r = session_new_stage(store->commit.own_stage);
     if (r < 0) {
         *ret_text = explain_stage(store, r);
         return r;
     }
     r = begin_journal(store, ret_text);
     if (r == 0)
-        r = session_write(&store->commit, is_reader);
+        r = session_write(store->commit.own_stage, is_reader);
     if (r < 0)
-        session_drop_stage(&store->commit);
+        session_drop_stage(store->commit.own_stage);
     return r;
 }
 
@@ -487,10 +487,10 @@ static int open_left(struct store *store, struct session *left, char **ret_text)
             "%s/session cannot be read: %s; it says where the last session left its stage",
             store->local.path, strerror(-r));
     if (r == 0 && left->exists)
-        r = session_open_stage(&store->commit, left, ret_text);
+        r = session_open_stage(store->commit.own_stage, left, ret_text);
     session_done(left);
     if (r == 0)
-        r = session_meet_twin(&store->commit, ret_text);
+        r = session_meet_twin(store->commit.own_stage, ret_text);
     return r;
 }
 
@@ -507,7 +507,7 @@ static int begin_session(struct store *store, struct replay *rp, bool is_reader,
             xasprintf("recovering the stage in %s failed: %s; it is left as it is; to go on "
                       "without what it holds, remove %s/session",
                       directory, strerror(-r), store->local.path);
-    return r < 0 ? r : session_write(&store->commit, is_reader);
+    return r < 0 ? r : session_write(store->commit.own_stage, is_reader);
 }
 
 /* The session has begun: packs and files that were left without one are settled. */

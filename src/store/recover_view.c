@@ -146,7 +146,7 @@ static int open_and_replay(struct store *store, struct standing *ret)
     if (r < 0)
         return ret->is_behind ? 0 : r;
     uint64_t applied = view_state(store->local.view).applied_seq;
-    ret->is_behind = commit_view_forgot_head(&store->commit);
+    ret->is_behind = journal_view_forgot_head(store->commit.journal);
     if (ret->is_behind)
         return 0;
     /* A power loss took rows that RocksDB had not written yet. */

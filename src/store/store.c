@@ -184,7 +184,7 @@ static void store_free(struct store *store, bool stage_is_empty)
     lookback_free(store->own->lookback);
     local_snapshots_close(store->own->snapshots);
     past_views_free(store->past);
-    session_close_stage(&store->commit, stage_is_empty);
+    session_close_stage(store->commit.own_stage, stage_is_empty);
     commit_done(&store->commit);
     ns_free(store->local.ns);
     if (store->local.view)
