@@ -67,8 +67,7 @@ const struct option_spec option_table[] = {
              "name go first. All go, those with a name last, before a writer gets ENOSPC. 0: a "
              "tenth of nvme"},
     {OPTION("history", TIERS, ENUM, history), .fallback = "on", .words = history_words,
-     .help = "whether MOUNTPOINT/.history has the snapshots, each as a read-only directory; not "
-             "with nodes"},
+     .help = "whether MOUNTPOINT/.history has the snapshots, each as a read-only directory"},
     {OPTION("remote", REMOTE, STRING, remote.address), .min = 1, .max = 1000,
      .help = "remote that everything is uploaded to: s3://BUCKET/PREFIX, or dir:/PATH on a "
              "shared filesystem"},
