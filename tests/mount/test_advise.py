@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import time
 
 import pytest
@@ -69,6 +70,52 @@ def test_the_slowest_tier_is_the_limit(cairn, mnt):
         told = advise(cairn, mnt, "--mtbf", "1s")
     assert told["is_lazy"] and told["blocked_s"] == pytest.approx(0.002)
     assert told["limited_by"] == "nvme" and told["interval_best_s"] == told["interval_least_s"] == told["nvme_s"] > 0.1
+
+
+def lines(cairn, *args):
+    """{label: text} of what it prints."""
+    found = (line.partition("  ") for line in cairn.verb("advise", cairn.mnt, *args).stdout.splitlines())
+    return {label: said.strip() for label, _, said in found}
+
+
+def cost(said):
+    """The numbers of a line "now" or "best": interval, share of the saves, loss and its share; times below a minute."""
+    form = r"every ([\d.]+) s: saves take ([\d.]+) % of the time, a failure loses ([\d.]+) s \(([\d.]+) %\)"
+    return [float(number) for number in re.fullmatch(form, said).groups()]
+
+
+def test_saves_that_block_are_the_limit(cairn, mnt):
+    """No tier is slower, so none is called the slowest. What saves cost and failures lose follows from the intervals."""
+    for step in (1, 2, 3):
+        save(os.path.join(mnt, f"step{step}.pt"), 0, ())
+        time.sleep(1)  # the steps between two saves: their interval is measured
+    cairn.verb("wait", mnt)
+    with program(mnt, text(published=2, blocked_ns=60_000_000_000)):
+        told = advise(cairn, mnt, "--mtbf", "40s")
+        said = lines(cairn, "--mtbf", "40s")
+    assert (told["limited_by"], told["blocked_s"], told["interval_least_s"]) == ("blocked", 30.0, 30.0)
+    assert told["nvme_s"] < 30 and told["interval_best_s"] == pytest.approx(math.sqrt(2 * 30 * 40))
+    assert said["a save blocks the training for"] == "30.0 s" and not any("slowest" in each for each in said.values())
+    now, best = told["interval_now_s"], told["interval_best_s"]
+    assert now > 1
+    for label, interval in ("now", now), ("best", best):
+        assert cost(said[label]) == pytest.approx([interval, 100 * 30 / interval, interval / 2, 100 * interval / 2 / 40], abs=0.06), label
+
+
+def test_a_slow_remote_is_the_limit(on_remote):
+    """Of saves that block for nothing and are on NVMe at once."""
+    node = on_remote(writeback_delay="50ms", upload_limit="1M")
+    node.mount()
+    for step in (1, 2):
+        save(os.path.join(node.mnt, f"step{step}.pt"), 0, ())
+    with program(node.mnt, text(published=2, blocked_ns=2_000_000)):
+        rig.poll(lambda: os.getxattr(node.mnt, "user.cairn.level") == b"remote", 60, "the upload, without a call that waits for it")
+        told, said = advise(node, node.mnt, "--mtbf", "2s"), lines(node, "--mtbf", "2s")
+    assert told["limited_by"] == "remote" and told["remote_s"] > told["nvme_s"]
+    assert told["interval_best_s"] == told["interval_least_s"] == told["remote_s"]
+    assert "<- the slowest" in said["until the remote has it"] and "slowest" not in said["until NVMe has it"]
+    (lost,) = (text for text in said if text.startswith("where the whole node is lost"))
+    assert lost.endswith(f": {told['remote_s']:.1f} s more")
 
 
 def test_with_a_remote(on_remote):

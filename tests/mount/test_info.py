@@ -259,6 +259,27 @@ def test_where_two_files_differ(cairn):
     assert ask(cairn, json.dumps({"verb": "extents", "ino": inos[1], "at": 0}))["extents"] == []
 
 
+def test_where_a_file_differs_from_what_it_was(cairn):
+    """An inode of .history is one as others are; a state that is gone is none."""
+    cairn.mount(writeback_delay="50ms")
+    path = rig.write_file(os.path.join(cairn.mnt, "model.pt"), os.urandom(3 << 20))
+    cairn.verb("snapshot", "create", cairn.mnt, "then")
+    then = os.stat(os.path.join(cairn.mnt, ".history", "then", "model.pt")).st_ino
+    with open(path, "r+b", 0) as file:
+        os.pwrite(file.fileno(), os.urandom(4096), 2 << 20)
+    cairn.verb("wait", cairn.mnt)
+    differ = {"verb": "differ", "ino": os.stat(path).st_ino, "other": str(then)}
+    (found,) = ask(cairn, json.dumps(differ))["ranges"]
+    at, length = map(int, found.split(":"))
+    assert 1 << 20 <= at <= 2 << 20 and at + length >= (2 << 20) + 4096
+    extents = ask(cairn, json.dumps({"verb": "extents", "ino": str(then), "at": 0}))["extents"]
+    assert sum(int(row.split(":")[1]) for row in extents) == 3 << 20
+    cairn.remount()
+    cairn.verb("snapshot", "delete", cairn.mnt, "then")
+    for question in differ, {"verb": "extents", "ino": str(then), "at": 0}:
+        assert ask(cairn, json.dumps(question))["errno"] in (errno.ESTALE, errno.ENOENT), question
+
+
 def test_bad_questions(cairn):
     """What no verb asks gets an error, and the next question an answer."""
     cairn.mount()
