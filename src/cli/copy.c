@@ -419,7 +419,7 @@ static int copy_bytes(struct file_copy *file, int from, uint64_t done)
 }
 
 /* A reference to content that is lost would be a file that cannot be read. Where a pack is not
- * there the bytes are read: from NVMe, or that fails. */
+ * there the bytes are read: NVMe may still have them; if not, the file fails. */
 static int may_refer(const struct past_job *job, bool *ret)
 {
     int r = reader_packs_have(job->file->copy->packs, job->ino, ret);

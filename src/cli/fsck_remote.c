@@ -96,8 +96,9 @@ static void print_counts(const struct remote_report *report, const struct remote
                (unsigned long long)c->chunks, human_bytes(c->bytes).text,
                (unsigned long long)c->read_packs);
     if (c->earlier > 0)
-        text_print(stdout, "%llu earlier states, and the packs that only they need, verified",
-                   (unsigned long long)c->earlier);
+        text_print(stdout, "%llu earlier %s checked, with the packs that only %s",
+                   (unsigned long long)c->earlier, c->earlier == 1 ? "state was" : "states were",
+                   c->earlier == 1 ? "it needs" : "they need");
     if (c->problems > 0)
         text_print(stdout, "%s: %llu problems", report->source, (unsigned long long)c->problems);
     else

@@ -104,8 +104,8 @@ static void report_names(struct earlier_check *e)
         _cleanup_free_ char *object = xasprintf("snapshots/%s", name->name);
         if (prefix_object_is_lost(name->error))
             remote_check_report(object,
-                                "is damaged: what it names is not known, so gc deletes "
-                                "no head",
+                                "is damaged, so gc deletes no head; restore the object, or delete "
+                                "the name with 'cairn snapshot delete'",
                                 e->all);
     }
 }
@@ -257,7 +257,7 @@ static void report_hurt(struct earlier_check *e, const struct hurt_pack *hurt)
         return;
     pack_object_name(hurt->pack, object);
     _cleanup_free_ char *line = hurt->what
-                                    ? xasprintf("%s: of %s", hurt->what, states)
+                                    ? xasprintf("%s; this hurts %s", hurt->what, states)
                                     : xasprintf("%s hurts earlier states, too: %s", object, states);
     if (hurt->what)
         remote_check_report(object, line, e->all);

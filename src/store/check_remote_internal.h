@@ -10,7 +10,7 @@
 
 struct bad_chunk {
     struct chunk_name name;
-    uint64_t pack; /* the one that hurts; 0: none, it has no place */
+    uint64_t pack; /* the one that is damaged; 0: the chunk has no place in the remote */
     int error;
     bool is_through_base;
     UT_hash_handle hh;
@@ -45,7 +45,7 @@ struct remote_check {
         struct cairn_mutex lock; /* LOCK_LEAF */
         struct bad_chunk *bad;   /* by name */
         uint64_t chunks, bytes;
-        int error; /* the first that may pass */
+        int error; /* the first other than damage */
     } found;
 };
 

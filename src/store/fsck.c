@@ -168,8 +168,9 @@ static int check_store(struct fsck *fsck)
                   (unsigned long long)state.files, (unsigned long long)state.packs,
                   (unsigned long long)fsck->chunks, (double)fsck->bytes / MIB,
                   (unsigned long long)state.applied_seq);
-    _cleanup_free_ char *more =
-        xasprintf("%d snapshots, and the chunks that only they need, verified", snapshots);
+    _cleanup_free_ char *more = xasprintf("%d %s checked, with the chunks that only %s", snapshots,
+                                          snapshots == 1 ? "snapshot was" : "snapshots were",
+                                          snapshots == 1 ? "it needs" : "they need");
     fsck->report(line, false, fsck->arg);
     if (snapshots > 0)
         fsck->report(more, false, fsck->arg);

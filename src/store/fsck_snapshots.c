@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The part of a check that looks at the snapshots of the store: what files of a snapshot need, and
- * no later state has, is read and verified, and the files are named that damage hurts. */
+/* The part of a check that looks at the snapshots of the store: chunks that files of a snapshot
+ * need, and no later state does, are read and verified, and the files are named that damage hurts.
+ */
 #include "store/fsck_snapshots.h"
 
 #include "base/cause.h"
@@ -52,11 +53,11 @@ static void report_file(uint64_t ino, size_t chunk, void *arg)
     c->last_ino = ino;
     _cleanup_free_ char *path = view_path(c->view, ino);
     _cleanup_free_ char *line =
-        xasprintf("snapshot %s: %s: some of it is damaged or missing", c->name, path);
+        xasprintf("snapshot %s: %s: bytes of it are damaged or missing", c->name, path);
     c->problem(line, c->arg);
 }
 
-/* One scan of all extents for all of them. */
+/* All damaged chunks are looked for in one scan of the extents. */
 static int name_files(struct snapshot_check *c)
 {
     VECTOR(struct chunk_prefix) prefixes = {0};
@@ -99,7 +100,7 @@ static void close_later(struct snapshot_check *c)
         view_close(c->later);
 }
 
-/* One that was not looked at to its end says nothing of the chunks that those before it need. */
+/* Not all chunks of one that failed were verified, so earlier ones are not compared with it. */
 static int check_opened(struct snapshot_check *c)
 {
     int r = check_view(c);

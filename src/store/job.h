@@ -13,7 +13,8 @@
 
 struct job *job_new(void);
 void job_free(struct job *job);
-/* Begins it, in place of the last one. -EBUSY: another one is running. */
+/* Starts the work in a thread; lines and counts of the last job go. -EBUSY: another one is running.
+ */
 typedef int job_work_fn(struct store *store, const struct job_options *options);
 CAIRN_MUST_CHECK int job_start(struct store *store, const struct job_options *options,
                                job_work_fn *work, uint64_t *ret_number);

@@ -9,7 +9,7 @@ DEFINE_VECTOR(past_inos, uint64_t);
 
 /* The view of the state that is shown. */
 struct view *past_view(struct past *past);
-/* That reads it; of a remote. */
+/* The store by which the state is read; only of a remote. */
 struct store *past_store(struct past *past);
 /* The newest head. */
 struct head;

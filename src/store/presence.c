@@ -15,6 +15,7 @@ struct reader_packs {
     struct store *store;
     struct cairn_mutex lock; /* LOCK_LEAF; guards: */
     VECTOR(struct known_pack) known;
+    size_t found; /* the one that was asked for last: mostly it is the same again */
 };
 
 struct reader_packs *reader_packs_new(struct store *store)
@@ -37,12 +38,15 @@ void reader_packs_free(struct reader_packs *packs)
 static bool find_known(struct reader_packs *packs, struct known_pack *pack)
 {
     LOCK_SCOPE(&packs->lock);
-    for (size_t i = packs->known.count; i-- > 0;)
-        if (packs->known.at[i].pack == pack->pack &&
-            packs->known.at[i].is_remote == pack->is_remote) {
-            *pack = packs->known.at[i];
-            return true;
-        }
+    for (size_t n = 0; n < packs->known.count; n++) {
+        size_t i = (packs->found + n) % packs->known.count;
+        if (packs->known.at[i].pack != pack->pack ||
+            packs->known.at[i].is_remote != pack->is_remote)
+            continue;
+        packs->found = i;
+        *pack = packs->known.at[i];
+        return true;
+    }
     return false;
 }
 
@@ -81,7 +85,7 @@ static int look_at_pack(struct reader_packs *packs, uint64_t id, bool is_remote,
     return 0;
 }
 
-/* With the chunks that it is stored by. */
+/* Also at the packs of the chunks that it is stored by. */
 static int look_at_chunk(struct reader_packs *packs, const struct chunk_name *name, unsigned levels,
                          bool *ret)
 {

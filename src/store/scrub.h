@@ -39,5 +39,5 @@ CAIRN_MUST_CHECK int scrub_entries(struct scrub *s, const char *object, scrub_ba
 
 /* Chunks on NVMe that snapshots of the store alone need. */
 CAIRN_MUST_CHECK int scrub_local_snapshots(struct scrub *s);
-/* Packs in the remote that only states need which stay for longer than the grace. */
+/* Packs in the remote that no file of the newest state needs, but a state that stays. */
 CAIRN_MUST_CHECK int scrub_earlier_states(struct scrub *s);

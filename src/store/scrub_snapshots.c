@@ -25,7 +25,7 @@ static int collect_dead(const struct chunk_entry *entry, void *arg)
     struct collecting *c = arg;
     struct view_local_chunk now;
     int r = view_local_chunk(c->s->store->local.view, &entry->name, &now);
-    if (r == -ENOENT) /* it had another place, which is gone */
+    if (r == -ENOENT) /* its place was in another pack, which was deleted */
         return reader_add_entry(entry, true, &c->s->entries);
     if (r == 0 && !view_is_live(&now) && now.entry.pack == c->pack)
         return reader_add_entry(&now.entry, true, &c->s->entries);
@@ -109,6 +109,8 @@ int scrub_local_snapshots(struct scrub *s)
 
 /* --- earlier states of the remote ------------------------------------------------------------- */
 
+/* An unreferenced pack is one that the newest state does not need. */
+
 static void say_nothing(const char *line, void *arg)
 {
     (void)line;
@@ -149,7 +151,7 @@ static int add_unreferenced(const struct view_remote_pack *pack, void *arg)
     return 0;
 }
 
-/* "head 3, head 7 and 2 more". NULL: it needs to be read by nobody. Caller frees. */
+/* "head 3, head 7 and 2 more". NULL: no state that stays needs the pack. Caller frees. */
 static char *find_states(struct scrub *s, const struct view_remote_pack *pack)
 {
     _cleanup_vector_ struct numbers heads = {0};
@@ -193,8 +195,8 @@ struct index_look {
     const struct view_remote_pack *pack;
 };
 
-/* Of chunks that refer to others the bases may have no place that is known here: 'cairn fsck' of
- * the remote reads these. */
+/* A chunk that is stored by others cannot be decoded without them, and the newest view may not know
+ * where they lie. 'cairn fsck' of the remote verifies such chunks. */
 static int collect_whole(const struct chunk_entry *entry, void *arg)
 {
     struct scrub *s = arg;

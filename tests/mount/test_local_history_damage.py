@@ -73,8 +73,8 @@ def test_fsck_names_the_files_of_snapshots_that_damage_hurts(writer):
     for name in os.listdir(os.path.join(writer.store, "packs")):
         rig.flip(os.path.join(writer.store, "packs", name), 100_000)
     said = writer.verb("fsck", writer.store, code=4).stdout
-    assert "snapshot before: /step1/model.pt: some of it is damaged" in said, said
-    assert "snapshot second: /more: some of it is damaged" in said and "snapshot second: /step1" not in said, said
+    assert "snapshot before: /step1/model.pt: bytes of it are damaged" in said, said
+    assert "snapshot second: /more: bytes of it are damaged" in said and "snapshot second: /step1" not in said, said
     assert "problem: /more: bytes from 0 on are damaged" in said, said
     for directory, _, names in os.walk(os.path.join(writer.store, "snapshots", str(numbers(writer)[0]), "view")):
         for name in names:

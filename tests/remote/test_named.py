@@ -186,7 +186,7 @@ def test_damage_that_hurts_only_a_snapshot_is_told(kept, how):
     kept.remove("run/model.pt")
     checkpoints(kept, 4)
     collect(kept)
-    assert "1 earlier states" in fsck(kept, 0)
+    assert "1 earlier state was checked" in fsck(kept, 0)
     assert scrub(kept).strip().endswith("clean")
     for name, data in packs.items():
         if how == "missing":
@@ -199,7 +199,7 @@ def test_damage_that_hurts_only_a_snapshot_is_told(kept, how):
     says = {"missing": "is missing; 1 chunks that files need lie there", "flipped": "1 of 1 chunks that files need are damaged",
             "truncated": "is truncated, or its index is damaged; 1 of 1 chunks that files need cannot be read"}[how]
     for name in packs:
-        assert f"problem: {name}: {says}: of the snapshot a\n" in found, found
+        assert f"problem: {name}: {says}; this hurts the snapshot a\n" in found, found
     assert f"it hurts head {number}" in scrub(kept, code=1)
     for name, data in packs.items():
         kept.remote.put(name, data)
@@ -233,7 +233,7 @@ def test_a_chunk_that_only_a_snapshot_needs_is_verified(kept):
     name = flip_where(kept, packs, tree["model.pt"][1000:1100])
     assert tree["stays.pt"][1000:1100] in packs[name]
     found = fsck(kept, 4)
-    assert f"problem: {name}: 1 of 2 chunks that files need are damaged: of the snapshot a\n" in found, found
+    assert f"problem: {name}: 1 of 2 chunks that files need are damaged; this hurts the snapshot a\n" in found, found
     kept.remote.put(name, packs[name])
     flip_where(kept, packs, tree["stays.pt"][1000:1100])
     found = fsck(kept, 4)
@@ -251,11 +251,12 @@ def test_damage_hurts_a_snapshot_whose_head_is_lost(kept, lost):
     checkpoints(kept, 4)
     collect(kept)
     kept.remote.delete(f"heads/{number:016x}")
-    assert "1 earlier states" in fsck(kept, 0)
+    assert "1 earlier state was checked" in fsck(kept, 0)
     for name in objects:
         kept.remote.delete(name)
     found = fsck(kept, 4)
-    assert "of the snapshot a\n" in found if lost == "packs/" else "problem: snapshots/a: its state cannot be read: " in found, found
+    says = "this hurts the snapshot a\n" if lost == "packs/" else "problem: snapshots/a: its state cannot be read: "
+    assert says in found, found
 
 
 def test_heads_that_were_given_up_are_no_states_that_stay(kept):
