@@ -76,7 +76,7 @@ static void *watch(void *arg)
             store_interrupt(copy->store);
             is_reported = true;
         }
-        if (copy->is_tty)
+        if (copy->is_tty && atomic_load(&copy->is_counted))
             draw(copy);
         (void)event_wait(&copy->end, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
@@ -127,6 +127,8 @@ int copy_begin(const struct copy_how *how, struct store *store, struct copy **re
 void copy_expect(struct copy *copy, const struct copy_counts *total)
 {
     copy->total = *total;
+    atomic_store(&copy->is_counted, true);
+    event_signal(&copy->end); /* the first line is drawn now */
 }
 
 void copy_failed(struct copy *copy, const char *shown, const char *why)

@@ -26,7 +26,8 @@ struct copy {
     pthread_t watcher;
     bool is_tty;
     int64_t began;
-    struct copy_counts total;
+    struct copy_counts total; /* once `is_counted` */
+    _Atomic bool is_counted;
     _Atomic uint64_t files, partial_files, bytes;
     _Atomic bool failed, ended;
     struct event end;

@@ -90,3 +90,18 @@ def test_warmup_and_scrub_at_a_terminal(request, mount_factory, directory, rng):
     scrubbed = at_terminal(cairn, "scrub", "--rate", "4M", cairn.mnt)
     assert re.fullmatch(r"(\r\S+ \S+ of \S+ \S+ read, \S+ \S+/s, 0 damaged, \S+ \S+ \x1b\[K)+\r\x1b\[K", scrubbed), repr(scrubbed)
     assert cairn.cairn("scrub", cairn.mnt).stderr == cairn.cairn("warmup", path).stderr == ""
+
+
+def test_restore_at_a_terminal(on_remote, rng):
+    """A line that is written over says how much is there; it makes room for the result."""
+    node = on_remote().mount()
+    files = {f"{number}.pt": rng.randbytes(rig.MIB) for number in range(20)}
+    rig.write_files(node.mnt, files)
+    node.verb("snapshot", "create", node.mnt, "then")
+    for name in files:
+        os.unlink(os.path.join(node.mnt, name))
+    written = at_terminal(node, "restore", node.mnt, "--at", "then")
+    line = r"\r\x1b\[Kcairn restore: (\S+ \S+) of (\S+ \S+), (\d+) of (\d+) files, \S+ \S+/s"
+    assert re.fullmatch(rf"({line})+\r\x1b\[K", written), repr(written)
+    assert {(whole, count) for _, whole, _, count in re.findall(line, written)} == {("20.0 MiB", "20")}, repr(written)
+    rig.check_files(node.mnt, files)
