@@ -14,13 +14,13 @@ import by_reference
 import processes
 import rig
 import successor
+from another_user import OTHER, seen_by_other
 from remote import runs_of
 from test_keep import SMALL, Kept, cut_of, top, tree
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
 
 VIEWS_MAX = 4  # commit/past_views.h
-OTHER = 1234  # a user
 
 
 @pytest.fixture
@@ -156,28 +156,51 @@ def test_it_comes_from_the_remote(writer, on_remote, remote):
     assert tree(fresh.mnt) == writer.tree
 
 
-def seen_by_other(mount, *path):
-    """What another user sees there: its bytes, or the error. From the mount, as the way there is closed to that user."""
-
-    def look():
-        os.chdir(mount.mnt)
-        os.setgroups([])
-        os.setgid(OTHER)
-        os.setuid(OTHER)
-        name = os.path.join(*path)
-        try:
-            return sorted(os.listdir(name)) if os.path.isdir(name) else rig.read_file(name).decode()
-        except OSError as error:
-            return error.errno
-
-    return rig.in_child(look)
+ATTRIBUTES = ("st_mode", "st_nlink", "st_uid", "st_gid", "st_size", "st_blocks", "st_mtime_ns", "st_ctime_ns")
 
 
-def test_modes_of_then_and_of_now(on_remote, remote, directory):
-    """Whichever allows less. Of what is gone, those of then."""
+def attributes(path):
+    """Of all that is below it."""
+    found = {}
+    for directory, directories, names in os.walk(path):
+        for name in directories + names:
+            st = os.lstat(os.path.join(directory, name))
+            found[os.path.relpath(os.path.join(directory, name), path)] = {key: getattr(st, key) for key in ATTRIBUTES}
+    return found
+
+
+def test_attributes_are_those_of_then(writer):
+    """Whatever was done to the files since."""
+    node = writer.node
+    path = os.path.join(node.mnt, "file")
+    rig.write_file(path, os.urandom(70_000))
+    os.mkdir(os.path.join(node.mnt, "directory"))
+    os.link(path, os.path.join(node.mnt, "directory", "link"))
+    os.symlink("file", os.path.join(node.mnt, "symlink"))
+    with open(os.path.join(node.mnt, "sparse"), "wb") as file:
+        file.truncate(50 << 20)
+    os.chmod(path, 0o640)
+    os.chown(os.path.join(node.mnt, "sparse"), OTHER, OTHER)
+    os.utime(path, ns=(10**18, 10**18 + 7))
+    then = attributes(node.mnt)
+    assert then["file"]["st_nlink"] == 2 and then["sparse"]["st_uid"] == OTHER and then["file"]["st_mtime_ns"] == 10**18 + 7
+    node.verb("snapshot", "create", node.mnt, "then")
+    os.truncate(path, 10)
+    os.chmod(path, 0o666)
+    os.utime(path)
+    os.unlink(os.path.join(node.mnt, "directory", "link"))
+    os.chmod(os.path.join(node.mnt, "directory"), 0o777)
+    os.unlink(os.path.join(node.mnt, "symlink"))
+    os.truncate(os.path.join(node.mnt, "sparse"), 1)
+    assert attributes(top(node, "then")) == then
+
+
+@pytest.mark.parametrize("where", ["remote", "store"])
+def test_modes_of_then_and_of_now(on_remote, remote, cairn, where):
+    """Whichever allows less. Of what is gone, those of then. Also of a store without a remote."""
     rig.need_root()
-    node = on_remote(remote, **SMALL)
-    node.mount(keep="last:30", gc_grace="1h")
+    node = on_remote(remote, **{**SMALL, "gc_grace": "1h"}) if where == "remote" else cairn
+    node.mount(keep="last:30")
     then = {"both": 0o644, "closed-now": 0o644, "closed-then": 0o600, "gone": 0o644, "gone-closed": 0o600, "given": 0o640}
     for name, mode in then.items():
         path = os.path.join(node.mnt, name)

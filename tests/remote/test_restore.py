@@ -12,12 +12,12 @@ import time
 import pytest
 
 import rig
+from another_user import OTHER
 from test_keep import SMALL, Kept
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
 
 
-OTHER = 1234  # a user
 # A job of another user; what root restores is that user's.
 OWNED = {"step1000": (0o2770, 1234, 5678), "step1000/model.pt": (0o640, 1234, 5678), "step1000/deep/link": (0o777, 1234, 5678)}
 
