@@ -12,7 +12,7 @@ import planted
 
 GC, DISK, DEVICE = "remote/test_gc.py", "crash/test_disk.py", "client/test_device_schedules.py"
 LANE, DENSE = "lane/test_lane_files.py", "remote/test_dense.py"
-KEEP = "remote/test_keep.py"
+KEEP, LOCAL = "remote/test_keep.py", "mount/test_local_history.py"
 HELD, LATE = "nodes/test_held_back.py", "nodes/test_late_requests.py"
 FOUND_BY = {
     "early_delete": (GC, "test_nothing_goes_before_the_head_that_drops_it and dir"),
@@ -42,7 +42,10 @@ FOUND_BY = {
     "collect_a_named_head": ("remote/test_named.py", "test_a_name_stays and dir"),
     "collect_a_kept_head": (KEEP, "test_the_newest_states_stay and dir"),
     "collect_a_kept_pack": (KEEP, "test_the_newest_states_stay and dir"),
+    "collect_a_kept_base": (KEEP, "test_what_a_state_is_stored_by_stays and dir"),
     "collect_a_kept_run": (KEEP, "test_the_newest_states_stay and dir"),
+    "local_thin_drops_a_named": (LOCAL, "test_the_policy_keeps_the_newest"),
+    "local_pack_not_pinned": (LOCAL, "test_it_is_a_directory"),
     "doom_what_is_staged": ("remote/test_by_reference.py", "test_a_reference_that_is_staged_holds_the_pack and dir-closed"),
     "told_before_the_batch": (DISK, "test_small_fsyncs_one_after_the_other"),
     "dead_left_out": (HELD, "test_what_the_others_told_is_given_up and dir-gone"),

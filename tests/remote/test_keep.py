@@ -284,6 +284,25 @@ def test_what_stays_is_no_more_than_it_needs(kept):
     assert alone <= 0 or "MiB of it alone" in kept.node.verb("history", *kept.remote.flags(), kept.node.mnt).stdout
 
 
+def test_what_a_state_is_stored_by_stays(kept):
+    """Chunks of versions before it, which no state that stays has itself, and no file of now."""
+    kept.node.mount(keep="none")
+    for seed in range(3):
+        kept.tree["latest.pt"] = data = trained.trained_bytes(seed, 4 * rig.MIB, True)
+        rig.write_file(os.path.join(kept.node.mnt, "latest.pt"), data)
+        kept.publish()
+    assert sum(kept.remote.names("packs/").values()) < 0.4 * 3 * len(data)
+    kept.node.verb("snapshot", "create", kept.node.mnt, "whole")
+    kept.remove("latest.pt")
+    for seed in range(3):
+        kept.put("other", seed, 4000)
+        kept.publish()
+        time.sleep(GRACE + 0.5)
+        kept.gc()
+    kept.settle(1, 1)
+    assert kept.shown("--at", "whole") == {"latest.pt": data}
+
+
 def test_without_the_option_it_is_what_the_mount_before_said(kept):
     """On any node; `none` ends it."""
     kept.node.mount(keep="last:3")
