@@ -11,6 +11,7 @@
 #include "../expect.h"
 #include "base/cause.h"
 #include "commit/run_file.h"
+#include "prefix/check.h"
 #include "prefix/heads.h"
 #include "prefix/lease.h"
 #include "prefix/runs.h"
@@ -329,6 +330,63 @@ Test(prefix, what_is_no_head_fences_nobody)
     wrong.left = 0;
     head = (struct head){0};
     expect_i64(put_next(&a, &head), 0, "the one that it tried before");
+    a.options.tier->ops = liar.real;
+}
+
+/* Listed, and deleted before it is read. */
+static uint64_t gone_head;
+
+static int get_unless_gone(struct tier *tier, const char *object, uint64_t offset, void *buf,
+                           size_t len)
+{
+    char gone[OBJECT_NAME_LEN];
+    object_name("heads", gone_head, gone);
+    return strcmp(object, gone) == 0 ? -ENOENT
+                                     : liar.real->get_range(tier, object, offset, buf, len);
+}
+
+static void count_head_problem(const char *object, const char *what, void *arg)
+{
+    cr_expect(*what);
+    *(unsigned *)arg += strncmp(object, "heads/", 6) == 0;
+}
+
+static void hear_note(const char *line, void *arg)
+{
+    cr_expect(*line);
+    (void)arg;
+}
+
+static bool never(void)
+{
+    return false;
+}
+
+static unsigned count_head_problems(void)
+{
+    unsigned problems = 0;
+    struct prefix_check check = {.problem = count_head_problem,
+                                 .note = hear_note,
+                                 .arg = &problems,
+                                 .threads = 2,
+                                 .is_interrupted = never};
+    assert_i64(prefix_check_heads(&a.prefix, &check), 0);
+    return problems;
+}
+
+Test(prefix, a_head_that_gc_deletes_while_it_is_checked)
+{
+    for (uint64_t number = 1; number <= 3; number++)
+        put_at(number, 1000);
+    liar.real = a.options.tier->ops;
+    liar.ops = *liar.real;
+    liar.ops.get_range = get_unless_gone;
+    a.options.tier->ops = &liar.ops;
+    expect_u64(count_head_problems(), 0);
+    gone_head = 2;
+    expect_u64(count_head_problems(), 0);
+    gone_head = 3;
+    expect_u64(count_head_problems(), 1, "the newest stays");
     a.options.tier->ops = liar.real;
 }
 
