@@ -61,19 +61,12 @@ static void progress_draw(struct progress *p, uint64_t left)
     p->drawn = true;
 }
 
-static void progress_end(struct progress *p)
-{
-    if (p->drawn)
-        (void)fprintf(stderr, "\n");
-    p->drawn = false;
-}
-
 /* Prints an error of writeback once, not at each poll: the daemon retries. */
 static void progress_show_error(struct progress *p, const char *place, const char *error)
 {
     if (!error || (p->last_error && strcmp(p->last_error, error) == 0))
         return;
-    progress_end(p);
+    human_end_drawing(&p->drawn, "\n");
     complain(p->command, "writes to %s are failing; retrying: %s", place, error);
     free(p->last_error);
     p->last_error = xstrdup(error);
@@ -94,7 +87,7 @@ static void progress_show_union(struct progress *p)
 {
     if (!p->cause || (p->last_cause && strcmp(p->last_cause, p->cause) == 0))
         return;
-    progress_end(p);
+    human_end_drawing(&p->drawn, "\n");
     complain(p->command, "all is in the remote, and readers do not see it yet: waiting %s",
              p->cause);
     free(p->last_cause);
@@ -157,7 +150,7 @@ static enum goal_state goal_judge(struct progress *p, const struct horizon_goal 
 {
     uint64_t reached = 0;
     if (!control_get_u64(reply, goal->is_remote ? "remote" : "nvme", &reached)) {
-        progress_end(p);
+        human_end_drawing(&p->drawn, "\n");
         complain_answer(p->command, goal->store);
         return GOAL_FAILED;
     }
@@ -165,7 +158,7 @@ static enum goal_state goal_judge(struct progress *p, const struct horizon_goal 
         return GOAL_REACHED;
     _cleanup_free_ char *obstacle = obstacle_of(p, goal, reply);
     if (obstacle) {
-        progress_end(p);
+        human_end_drawing(&p->drawn, "\n");
         complain(p->command, "store %s: %s", goal->store, obstacle);
         return GOAL_FAILED;
     }
@@ -255,7 +248,7 @@ int horizon_wait(const char *command, const struct horizon_goal *goals, size_t c
     check((state == GOAL_WAITS) == (code != CLI_OK));
     if (state == GOAL_REACHED && p.drawn)
         progress_draw(&p, 0);
-    progress_end(&p);
+    human_end_drawing(&p.drawn, "\n");
     if (code == CLI_NOT_MET)
         progress_show_union(&p);
     for (size_t i = 0; waited && state <= GOAL_REACHED && i < count; i++)

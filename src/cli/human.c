@@ -34,3 +34,10 @@ struct human human_seconds(double seconds)
         (void)snprintf(h.text, sizeof h.text, "%ld h %ld min", whole / 3600, whole / 60 % 60);
     return h;
 }
+
+void human_end_drawing(bool *drawn, const char *end)
+{
+    if (*drawn)
+        (void)fputs(end, stderr);
+    *drawn = false;
+}

@@ -28,13 +28,6 @@ enum watch_state {
     WATCH_FAILED, /* a message said why */
 };
 
-static void watch_end_drawing(struct watch *w)
-{
-    if (w->drawn)
-        (void)fprintf(stderr, "\r\033[K");
-    w->drawn = false;
-}
-
 static void watch_draw(struct watch *w, const struct job_report *report)
 {
     if (!isatty(STDERR_FILENO) || report->bytes_total == 0)
@@ -60,7 +53,7 @@ static void watch_print_lines(struct watch *w, const cJSON *reply)
             (void)cJSON_AddItemToArray(w->kept, cJSON_CreateString(text));
             continue;
         }
-        watch_end_drawing(w);
+        human_end_drawing(&w->drawn, "\r\033[K");
         text_print(stdout, "%s", text);
     }
     (void)fflush(stdout);
@@ -84,7 +77,7 @@ static void read_report(const cJSON *reply, struct job_report *r)
 /* The daemon knows the last job only, and a successor knows none: how ours ended is lost. */
 static enum watch_state watch_lost(struct watch *w)
 {
-    watch_end_drawing(w);
+    human_end_drawing(&w->drawn, "\r\033[K");
     complain(w->name,
              "cannot tell the result: the daemon of store %s was replaced, or started another job; "
              "run it again",
@@ -108,7 +101,7 @@ static enum watch_state watch_poll(struct watch *w, struct job_report *report)
         return WATCH_RUNS;
     const char *failed = json_text(reply, "failed");
     if (failed) {
-        watch_end_drawing(w);
+        human_end_drawing(&w->drawn, "\r\033[K");
         complain(w->name, "incomplete: %s", failed);
         report->failed = true;
     }
@@ -125,7 +118,7 @@ static int watch_until_done(struct watch *w, struct job_report *report)
             break;
         pause_ms = (unsigned)min_u64(pause_ms * 2, POLL_MAX_MS);
     }
-    watch_end_drawing(w);
+    human_end_drawing(&w->drawn, "\r\033[K");
     _cleanup_json_ cJSON *reply = NULL;
     if (state == WATCH_RUNS)
         (void)!ask_daemon(w->name, w->store, "job_cancel", NULL, &reply);

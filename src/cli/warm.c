@@ -7,6 +7,7 @@
 #include "cli/ask.h"
 #include "cli/command.h"
 #include "cli/horizon.h"
+#include "cli/human.h"
 #include "cli/interrupt.h"
 #include "cli/json.h"
 #include "cli/target.h"
@@ -33,13 +34,6 @@ static void warm_draw(struct warm *w, const char *path, const cJSON *reply)
                   json_bytes(reply, "total_bytes").text);
     (void)fflush(stderr);
     w->drawn = true;
-}
-
-static void warm_end_drawing(struct warm *w)
-{
-    if (w->drawn)
-        (void)fprintf(stderr, "\n");
-    w->drawn = false;
 }
 
 static void warm_print_left(const struct warm *w, const char *path, const cJSON *reply,
@@ -118,7 +112,7 @@ static int warm_judge(struct warm *w, const char *path, const cJSON *reply)
         code = CLI_INTERRUPTED;
     if (code < 0)
         return code;
-    warm_end_drawing(w);
+    human_end_drawing(&w->drawn, "\n");
     if (has_ended)
         code = warm_conclude(w, path, reply);
     else if (code == CLI_NOT_MET)

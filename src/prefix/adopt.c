@@ -7,6 +7,7 @@
 #include "base/cause.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "commit/journal.h"
 #include "commit/session.h"
 #include "prefix/heads.h"
@@ -322,29 +323,30 @@ int adopt_is_consistent(void *arg, char **ret_text)
     /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
      * have another writer's. */
     bool is_own_try = tried_is_own(prefix, head);
-    bool is_older = knows && is_ours && head->number < known->number;
-    int r = 0;
-    if (is_older) {
+    if (knows && is_ours && head->number < known->number)
         /* A stale listing. Heads that are not shown would be taken for those that come next. */
-        *ret_text = xasprintf(
-            "%s shows head %llu, but this store published head %llu there; if it lost what "
-            "came later, unmount and mount again",
-            prefix->name, (unsigned long long)head->number, (unsigned long long)known->number);
-    } else if (is_own_try && (is_ours || !has_other)) {
+        return text_fail(ret_text, -ESTALE,
+                         "%s shows head %llu, but this store published head %llu there; if it lost "
+                         "what came later, unmount and mount again",
+                         prefix->name, (unsigned long long)head->number,
+                         (unsigned long long)known->number);
+    if (is_own_try && (is_ours || !has_other))
         /* Nothing came between. A predecessor may have been killed before it noted its head: the
          * view's marks were made against the head before. */
-        r = has_other ? report_all_of_head(adoption, head) : 0;
-    } else if (has_other && !is_own_try && !(knows && is_ours)) {
+        return has_other ? report_all_of_head(adoption, head) : 0;
+    if (has_other && !is_own_try && !(knows && is_ours)) {
         bool is_given_up = knows && head_was_given_up(prefix, known, head);
         *ret_text =
             verdict_explain(prefix, known, head, is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
-    } else if (has_other || (head->number > 0 && head->epoch >= adoption->local->epoch)) {
-        /* Another store may give out the numbers of our epoch. */
-        *ret_text = xasprintf(
-            "%s has a head that this store does not remember: mount again to go on from it",
-            prefix->name);
+        return -ESTALE;
     }
-    return *ret_text ? -ESTALE : r;
+    /* Another store may give out the numbers of our epoch. */
+    if (has_other || (head->number > 0 && head->epoch >= adoption->local->epoch))
+        return text_fail(ret_text, -ESTALE,
+                         "%s has a head that this store does not remember: mount again to go on "
+                         "from it",
+                         prefix->name);
+    return 0;
 }
 
 bool adopt_is_lost_for_good(const struct adoption *adoption, int error)

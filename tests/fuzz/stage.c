@@ -24,13 +24,6 @@ static uint64_t durable(uint64_t ino, uint64_t *ret_size, void *arg)
     return ino && ino < INODES ? ino % 3 : UINT64_MAX;
 }
 
-static uint64_t pack_of(const struct chunk_name *name, uint64_t *ret_remote, void *arg)
-{
-    *ret_remote = 0;
-    (void)arg;
-    return name->bytes[0];
-}
-
 static struct stage *open_stage(void)
 {
     struct stage *stage;

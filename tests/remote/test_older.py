@@ -8,20 +8,11 @@ import pytest
 
 import remote as remotes
 import rig
+from test_given_up import check, content
 
 pytestmark = pytest.mark.needs_mount
 
 BEFORE, AFTER = ("before0", "before1"), ("after0", "after1", "after2")
-
-
-def content(name):
-    return rig.seeded_bytes(name, 300_000)
-
-
-def check(mount, names):
-    assert sorted(os.listdir(mount.mnt)) == sorted(names)
-    for name in names:
-        assert rig.read_file(os.path.join(mount.mnt, name)) == content(name)
 
 
 @pytest.fixture

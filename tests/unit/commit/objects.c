@@ -119,9 +119,19 @@ void objects_teardown(void)
         remove_tree(o.stage_dir);
 }
 
-void objects_fail(int (*fn)(const char *op, const char *object, void *arg))
+static int fail_once(const char *op, const char *object, void *arg)
 {
-    o.local.tier = fault_tier_new(o.local.tier, fn, NULL);
+    const char **failing = arg;
+    (void)object;
+    if (!*failing || strcmp(op, *failing) != 0)
+        return 0;
+    *failing = NULL;
+    return -EIO;
+}
+
+void objects_fail(const char **op)
+{
+    o.local.tier = fault_tier_new(o.local.tier, fail_once, op);
 }
 
 void objects_chunk(unsigned number, uint8_t *bytes, size_t len, struct chunk_entry *ret)

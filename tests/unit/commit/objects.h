@@ -35,7 +35,7 @@ void objects_setup(void);
 void objects_setup_with_stage(void);
 void objects_teardown(void);
 
-/* From then on calls of the tier fail as `fn` says. */
-void objects_fail(int (*fn)(const char *op, const char *object, void *arg));
+/* From then on the next call of the tier that *op names fails, and *op becomes NULL. */
+void objects_fail(const char **op);
 /* A chunk that stands by itself, and its bytes, by number. */
 void objects_chunk(unsigned number, uint8_t *bytes, size_t len, struct chunk_entry *ret);

@@ -10,23 +10,12 @@
 
 static uint8_t bytes[8][LEN];
 static struct chunk_entry chunks[8];
-static unsigned failing;
-
-static int fail_put(const char *op, const char *object, void *arg)
-{
-    (void)object;
-    (void)arg;
-    if (strcmp(op, "put") != 0 || failing == 0)
-        return 0;
-    failing--;
-    return -EIO;
-}
+static const char *failing;
 
 static void setup(void)
 {
     objects_setup_with_stage();
-    objects_fail(fail_put);
-    failing = 0;
+    objects_fail(&failing);
     for (unsigned i = 0; i < 8; i++)
         objects_chunk(i, bytes[i], LEN, &chunks[i]);
     assert_i64(packs_start(o.packs, o.priority), 0);
@@ -98,7 +87,7 @@ Test(commit_packs, a_chunk_lies_in_one_pack_however_often_it_is_added)
 
 Test(commit_packs, chunks_of_a_pack_that_failed_are_added_again)
 {
-    failing = 1;
+    failing = "put";
     packs_add_stored(o.packs, &chunks[0], bytes[0]);
     expect_i64(packs_finish(o.packs), -EIO);
     cr_expect(packs_has_fresh(o.packs, &chunks[0].name));

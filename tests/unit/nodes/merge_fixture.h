@@ -41,3 +41,5 @@ void remove_last(struct node *node, uint64_t ino, uint64_t parent, const char *n
 /* The same of a file that is not open. */
 void remove_file(struct node *node, uint64_t ino, uint64_t parent, const char *name);
 void link_to(struct node *node, uint64_t ino, uint64_t parent, const char *name);
+/* For what lists inodes: `count` is an unsigned. */
+int count_one(uint64_t ino, void *count);

@@ -157,13 +157,6 @@ static unsigned expect_owned(struct peer *peers, const char *when, uint64_t numb
     return lacking;
 }
 
-static int count_one(uint64_t ino, void *arg)
-{
-    (void)ino;
-    (*(unsigned *)arg)++;
-    return 0;
-}
-
 static void merge_at_once(struct peer *peer, const struct record *rec)
 {
     (void)merge_op(&peer->node, *rec);

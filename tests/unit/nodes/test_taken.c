@@ -364,13 +364,6 @@ static void expect_owned(struct takers *t, unsigned step)
         }
 }
 
-static int count_one(uint64_t ino, void *arg)
-{
-    (void)ino;
-    (*(unsigned *)arg)++;
-    return 0;
-}
-
 static void remove_all(struct takers *t)
 {
     unsigned orphans = 0;
