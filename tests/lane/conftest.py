@@ -53,9 +53,15 @@ def pytest_runtest_call(item):
 @pytest.fixture(scope="session", autouse=True)
 def package(request):
     os.environ["CAIRN_LIBRARY"] = library_of(request.config)
-    os.environ.update(ALONE)
     if PACKAGE not in sys.path:
         sys.path.insert(0, os.path.abspath(PACKAGE))
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """Here only: tests of nodes, which the same process may run afterwards, are about that wait."""
+    for name, value in ALONE.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture

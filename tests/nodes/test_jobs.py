@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import rig
-from test_slice import free_port
+from processes import free_port
 
 STEPS, RANKS = 4, 4
 ROWS = 1200  # divided by 4, 3 and 1
