@@ -58,16 +58,10 @@ def states(mount):
 
 
 def await_end(number, seen_by):
-    """All have gone back; or nothing of it was missing, since its last request was carried out after its death: then it has ended for a while."""
-    since = []
-
     def is_over():
         done = seen_by.cairn("nodes", seen_by.mnt, "--json")
         said = json.loads(done.stdout) if done.returncode == 0 else {"nodes": [], "union": {"generation": 0}}
-        if {each["node"]: each["state"] for each in said["nodes"]}.get(number) != "ended":
-            return False
-        since.append(time.monotonic())
-        return said["union"]["generation"] or since[-1] - since[0] > 3 * LEASE_S
+        return said["union"]["generation"] and {each["node"]: each["state"] for each in said["nodes"]}.get(number) == "ended"
     rig.poll(is_over, OVER_S, f"the end of node {number}", 0.5)
 
 

@@ -297,7 +297,7 @@ def test_what_a_state_is_stored_by_stays(kept):
     for seed in range(3):
         kept.put("other", seed, 4000)
         kept.publish()
-        time.sleep(GRACE + 0.5)
+        time.sleep(GRACE + 0.5)  # gc deletes only objects that are older
         kept.gc()
     kept.settle(1, 1)
     assert kept.shown("--at", "whole") == {"latest.pt": data}
