@@ -360,7 +360,8 @@ static int publish_round(struct merger *m, uint64_t round)
 }
 
 /* The time comes before the lists: who joins after these numbers nothing before it. A verdict is
- * carried out by the next turn, which lists the feeds behind it. */
+ * carried out by the next turn, which lists the feeds behind it. No head comes between: it would
+ * say of that node that it ended, in a generation that goes on. */
 static int merge_news(struct merger *m, int64_t now)
 {
     int64_t mono = clock_monotonic_ns();
@@ -372,6 +373,8 @@ static int merge_news(struct merger *m, int64_t now)
     if (stays_have_dead(&m->stays))
         return end_generation(m, round);
     TRY(stays_give_verdicts(&m->stays, m->options.epoch));
+    if (stays_have_dead(&m->stays))
+        return 0;
     int64_t pause = has_news(m, round) ? 0 : has_moved(m, round) ? MOVED_NS : QUIET_NS;
     if (round == 0 || mono - m->published_at < pause)
         return 0;

@@ -62,7 +62,13 @@ def await_end(number, seen_by):
         done = seen_by.cairn("nodes", seen_by.mnt, "--json")
         said = json.loads(done.stdout) if done.returncode == 0 else {"nodes": [], "union": {"generation": 0}}
         return said["union"]["generation"] and {each["node"]: each["state"] for each in said["nodes"]}.get(number) == "ended"
+    def is_back():
+        """What it did between the end and this is set aside, too."""
+        aside, back = (os.path.join(seen_by.store, name) for name in ("aside", "back"))
+        return os.path.exists(aside) and not os.path.exists(back) and seen_by.answers()
+
     rig.poll(is_over, OVER_S, f"the end of node {number}", 0.5)
+    rig.poll(is_back, OVER_S, "the node that saw it to go back", 0.5)
 
 
 def number_of(mount):
@@ -216,7 +222,6 @@ def test_an_empty_store_at_the_same_path(node, shared, rng, is_lost):
     place = number_of(b)
     if is_lost:
         lose(b, a)
-        rig.poll(lambda: os.path.exists(os.path.join(a.store, "aside")), OVER_S, "the node to go back")
     else:
         b.umount("remote")
     soon(f"import os; os.remove({at(a, 'removed')!r})")

@@ -129,6 +129,30 @@ CheckedTest(verdicts, a_node_is_lost, check_heads)
     assert_u64(row(1)->state, HEAD_WRITER_ENDED);
 }
 
+/* The turn of the verdict has news, too: no head may say that a node ended, and let the others go
+ * on. */
+CheckedTest(verdicts, a_verdict_beside_news, check_heads)
+{
+    next_round(60);
+    turn();
+    next_round(60);
+    uint64_t common = w.round, number = world_newest_head(&w);
+    world_die(&w, 1);
+    for (unsigned i = 0; i < 4; i++) {
+        time_pass(LEASE_NS / 3);
+        next_round(20);
+    }
+    turn();
+    assert_u64(world_count(&w, "ended"), 1);
+    assert_u64(world_newest_head(&w), number);
+    turn();
+    read_newest();
+    assert_u64(head.number, number + 1);
+    assert_u64(head_generation(&head), 1);
+    assert_u64(head_round(&head), common);
+    assert_u64(row(1)->state, HEAD_WRITER_ENDED);
+}
+
 /* A lost node that told all that it did ends the generation, too: nobody else knows that. */
 CheckedTest(verdicts, a_node_that_never_told, check_heads)
 {
