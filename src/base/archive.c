@@ -52,7 +52,7 @@ void archive_add(struct archive *a, const char *name, const void *data, size_t l
     set_octal(h.gid, sizeof h.gid, 0);
     set_octal(h.size, sizeof h.size, len);
     set_octal(h.mtime, sizeof h.mtime, (unsigned long long)a->now);
-    memset(h.sum, ' ', sizeof h.sum); /* it counts as blanks in itself */
+    memset(h.sum, ' ', sizeof h.sum); /* the sum counts its own field as blanks */
     unsigned sum = 0;
     for (size_t i = 0; i < sizeof h; i++)
         sum += ((const unsigned char *)&h)[i];

@@ -6,8 +6,8 @@
  *   -EBADMSG         a checksum or a hash does not match
  *   -EUCLEAN         a structure is invalid
  *   -EPROTONOSUPPORT written by a newer version, or with a feature that this one lacks
- *   -ENOSPC          no room, now or later, for what is asked
- *   -ESHUTDOWN       the part is stopping */
+ *   -ENOSPC          no room for the request, now or later
+ *   -ESHUTDOWN       the component is stopping */
 #pragma once
 
 #include <errno.h>
@@ -47,7 +47,7 @@ static inline uint64_t align_down(uint64_t n, uint64_t to)
     return n / to * to;
 }
 
-/* Hands an error on: returns what `expr` is from the function, where that is negative. */
+/* Propagates an error: if `expr` is negative, the enclosing function returns it. */
 #define TRY(expr)                                                                                  \
     do {                                                                                           \
         int try_result = (expr);                                                                   \
@@ -55,7 +55,7 @@ static inline uint64_t align_down(uint64_t n, uint64_t to)
             return try_result;                                                                     \
     } while (0)
 
-/* Our own bugs only, never what comes from disk, network, config or a client. On in
+/* For our own bugs only, never for input from disk, network, config or a client. Stays on in
  * release builds. */
 #define check(expr)                                                                                \
     do {                                                                                           \
@@ -63,15 +63,14 @@ static inline uint64_t align_down(uint64_t n, uint64_t to)
             check_failed(#expr, __FILE__, __LINE__);                                               \
     } while (0)
 _Noreturn void check_failed(const char *expr, const char *file, int line);
-/* Sets the sentence that check_failed() prints behind its message: what the failure means for the
- * user. Default: that of the daemon. `text` is borrowed. */
+/* Sets the sentence that check_failed() prints after its message: what the failure means for the
+ * user. Default: the daemon's sentence. `text` is borrowed. */
 void check_means(const char *text);
 
-/* Allocation of control structures: small, bounded by the memory formula, never on behalf of an
- * unverified size. Out of memory there is not survivable and ends the daemon, which loses nothing
- * (the stage outlives it). */
+/* Allocation of control structures: small, bounded by the memory formula, never sized by unverified
+ * input. Running out of memory here ends the daemon; no data is lost, as the stage outlives it. */
 void *xmalloc(size_t size);
-/* for many MiB: on a page border, in huge pages where there are some */
+/* for many MiB: page-aligned, in huge pages if the system has them */
 void *xmalloc_large(size_t size);
 void *xcalloc(size_t count, size_t size);
 void *xrealloc(void *ptr, size_t size);

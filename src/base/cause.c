@@ -33,7 +33,7 @@ void cause_format(char *buf, size_t size, const char *fmt, ...)
 
 void cause_note(const char *fmt, ...)
 {
-    char text[CAUSE_MAX]; /* an argument may be the cause so far */
+    char text[CAUSE_MAX]; /* a copy first: an argument may be the current cause text */
     va_list ap;
     va_start(ap, fmt);
     cause_vformat(text, sizeof text, fmt, ap);

@@ -16,14 +16,14 @@ static inline int64_t clock_ns(clockid_t id)
     return (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec;
 }
 
-/* For intervals. */
+/* For intervals. Stops while the machine sleeps. */
 static inline int64_t clock_monotonic_ns(void)
 {
     return clock_ns(CLOCK_MONOTONIC);
 }
 
-/* As intervals, over the sleep of the machine: since it started. Start times of processes have it.
- */
+/* For intervals that include the sleep of the machine: time since boot, as in the start times of
+ * processes. */
 static inline int64_t clock_boottime_ns(void)
 {
     return clock_ns(CLOCK_BOOTTIME);

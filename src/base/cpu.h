@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The vector instructions that this process uses. Any thread. */
+/* The level of vector instructions that this process uses. Any thread. */
 #pragma once
 
 enum cpu_level {
@@ -8,7 +8,7 @@ enum cpu_level {
     CPU_AVX2,   /* AVX2 and BMI2 */
     CPU_AVX512, /* AVX-512 F, BW, VL, DQ, VBMI, VBMI2; GFNI */
 #elif defined __AARCH64EL__
-    CPU_NEON, /* every one has it */
+    CPU_NEON, /* every 64-bit Arm has it */
 #endif
     CPU_LEVELS,
 };
@@ -16,14 +16,14 @@ enum cpu_level {
 /* The highest level that this processor and its kernel support. */
 enum cpu_level cpu_level_of_machine(void);
 
-/* The same, or less where the environment's CAIRN_CPU says so: scalar, avx2, avx512 or neon.
- * Looked at once. */
+/* As cpu_level_of_machine(), or a lower level if the environment variable CAIRN_CPU names one:
+ * scalar, avx2, avx512 or neon. Read once. */
 enum cpu_level cpu_level(void);
 
 const char *cpu_level_name(enum cpu_level level);
 
-/* Declares NAME_scalar and its like for the other levels, of type struct NAME_kernels, and
- * NAME_kernels_of(), which returns those of a level that the machine has. */
+/* Declares NAME_scalar and its counterparts for the other levels, of type struct NAME_kernels, and
+ * NAME_kernels_of(), which returns the kernels of a level that the machine has. */
 #if defined __x86_64__
 #define CPU_KERNELS(name)                                                                          \
     extern const struct name##_kernels name##_scalar, name##_avx2, name##_avx512;                  \

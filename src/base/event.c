@@ -16,8 +16,9 @@ void event_done(struct event *event)
     (void)pthread_cond_destroy(&event->signalled);
 }
 
-/* First the count, then the waiters; event_wait() the other way round. So one of the two sees what
- * the other did: the signal finds the waiter, or the waiter finds the count. */
+/* event_signal() writes the count, then reads `waiting`; event_wait() writes `waiting`, then reads
+ * the count. So at least one of them sees the other's write: the signaller sees the waiter, or the
+ * waiter sees the new count. */
 void event_signal(struct event *event)
 {
     atomic_fetch_add(&event->count, 1);

@@ -14,7 +14,7 @@ static inline void hex_print(char *to, const void *bytes, size_t len)
     *to = '\0';
 }
 
-/* The value of a digit of either case; -1: it is none. */
+/* Returns the value of a digit of either case, or -1 if `c` is no digit. */
 static inline int hex_digit(char c)
 {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -23,7 +23,7 @@ static inline int hex_digit(char c)
                                   : -1;
 }
 
-/* Reads `len` bytes from twice as many digits. False: one of these is none. */
+/* Reads `len` bytes from twice as many digits. Returns false if a character is no digit. */
 static inline bool hex_read(void *to, const char *text, size_t len)
 {
     uint8_t *at = to;

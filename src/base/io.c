@@ -165,7 +165,7 @@ static int add_directory(int at_fd, const char *name, struct io_sizes *sizes)
     return r == -ENOENT ? 0 : r;
 }
 
-/* It may go meanwhile. */
+/* The entry may be removed concurrently. */
 static int add_entry(int dir_fd, const char *name, struct io_sizes *sizes)
 {
     struct stat st;

@@ -43,9 +43,9 @@ bool lock_rank_is_held(enum lock_rank rank)
     return held_ranks >> rank & 1;
 }
 
-/* glibc before 2.41 can lose a signal where several threads wait for one condition (its bug 25847).
- * A thread that waits without a limit looks again now and then, as after a spurious wakeup, so that
- * this costs a moment and not the daemon. */
+/* glibc before 2.41 can lose a signal if several threads wait for one condition (its bug 25847). So
+ * a thread that waits without a limit wakes once a second, as if spuriously: a lost signal costs a
+ * moment and does not hang the daemon. */
 #define LOOK_AGAIN_MS 1000
 
 bool mutex_wait_until(struct cairn_mutex *m, pthread_cond_t *cond, int64_t until_ns)

@@ -37,13 +37,13 @@ void mutex_done(struct cairn_mutex *m);
 void mutex_lock(struct cairn_mutex *m);
 void mutex_unlock(struct cairn_mutex *m);
 
-/* Does this thread hold it? */
+/* Does this thread hold the mutex? */
 CAIRN_MUST_CHECK bool mutex_is_held(const struct cairn_mutex *m);
-/* Or any lock of that rank? */
+/* Does this thread hold any lock of that rank? */
 CAIRN_MUST_CHECK bool lock_rank_is_held(enum lock_rank rank);
 
-/* The first line of each function whose name ends in _locked; the second form where the lock itself
- * is out of reach. */
+/* The first line of each function whose name ends in _locked. The second form is for functions that
+ * cannot reach the mutex itself. */
 #define check_held(m) check(mutex_is_held(m))
 #define check_rank_held(rank) check(lock_rank_is_held(rank))
 
@@ -52,7 +52,7 @@ CAIRN_MUST_CHECK bool lock_rank_is_held(enum lock_rank rank);
  * predicate. */
 bool mutex_wait(struct cairn_mutex *m, pthread_cond_t *cond, int64_t timeout_ms);
 
-/* The same, with the limit as a time: monotonic nanoseconds. */
+/* As mutex_wait(), with an absolute limit in monotonic nanoseconds. */
 bool mutex_wait_until(struct cairn_mutex *m, pthread_cond_t *cond, int64_t until_ns);
 
 /* Conditions use the monotonic clock. */

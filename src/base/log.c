@@ -13,17 +13,17 @@
 
 const char *const log_level_words[LOG_LEVELS + 1] = {"error", "warning", "info", "debug", NULL};
 
-/* Where lines go. The number of the descriptor stays while what it stands for is exchanged, so a
- * thread that writes needs no lock. */
+/* The destination of lines. A new file is put under the same descriptor number (dup), so a thread
+ * that writes needs no lock. */
 static struct {
     enum log_level level;
     int fd;
-    bool is_ours;   /* to close */
+    bool is_ours;   /* close it */
     bool echoes;    /* to standard error too */
     bool is_stderr; /* standard error is the file */
     char *path;     /* of a file that is moved when it is full; NULL: none */
     _Atomic uint64_t size;
-    _Atomic unsigned lost; /* lines that could not be written, and were not told of yet */
+    _Atomic unsigned lost; /* lines that could not be written and are not reported yet */
     atomic_flag moving;
 } sink = {.level = LOG_LEVEL_INFO, .fd = STDERR_FILENO, .moving = ATOMIC_FLAG_INIT};
 
@@ -77,7 +77,7 @@ void log_take_stderr(void)
     sink.echoes = false;
 }
 
-/* The file is full. One that cannot be moved is emptied: what is bounded stays so. */
+/* Renames the full file. If that fails it is truncated, as its size must stay bounded. */
 static void move_file(void)
 {
     _cleanup_free_ char *old = xasprintf("%s.1", sink.path);
@@ -85,22 +85,22 @@ static void move_file(void)
         return;
     int fd = open_file(sink.path);
     if (fd < 0)
-        return; /* what comes goes to the end of the old one */
+        return; /* later lines are appended to the old file */
     (void)dup3(fd, sink.fd, O_CLOEXEC);
     if (sink.is_stderr)
         (void)dup2(fd, STDERR_FILENO);
     (void)close(fd);
 }
 
-/* Room in the file for a line; where there is none it is moved. False: another thread is at that,
- * and a file that is written faster than it can be moved must not grow without bound. */
+/* Makes room in the file for a line, by a rename if it is full. False: another thread is renaming
+ * it; the line is dropped, as the file could grow without bound meanwhile. */
 static bool make_room_in_log(size_t len)
 {
     if (!sink.path || atomic_fetch_add(&sink.size, len) + len <= LOG_FILE_MAX)
         return true;
     if (atomic_flag_test_and_set(&sink.moving))
         return false;
-    /* Another thread may have moved it between the two looks. */
+    /* Another thread may have renamed it between the two checks. */
     if (atomic_load(&sink.size) > LOG_FILE_MAX) {
         move_file();
         atomic_store(&sink.size, len);
@@ -116,7 +116,7 @@ static void write_line(const char *line, size_t len)
     if (!make_room_in_log(len) || write(sink.fd, line, len) < 0)
         atomic_fetch_add(&sink.lost, 1);
     if (sink.echoes && write(STDERR_FILENO, line, len) < 0)
-        sink.echoes = false; /* no reader is there any more */
+        sink.echoes = false; /* the reader has closed it */
 }
 
 static void write_log_text(enum log_level level, const char *text)
@@ -163,7 +163,7 @@ void log_line(enum log_level level, const char *fmt, ...)
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     text_hide_controls(text);
-    /* A log at debug level has all lines of that level. */
+    /* At debug level every debug line is written, unlimited. */
     bool admitted =
         level == LOG_LEVEL_DEBUG || log_limit_admits(fmt, level, text, clock_monotonic_ns(), &left);
     if (left.count)

@@ -7,7 +7,7 @@
 #define WAYS 4u
 #define SETS 32u
 
-/* The lines of one text, or of one kind. */
+/* Counts the lines of one text, or of one kind. */
 struct entry {
     uint64_t key; /* 0: free */
     int64_t began;
@@ -15,11 +15,11 @@ struct entry {
     struct log_left left;
 };
 
-/* No mutex of base/lock.h: lines are written under locks of any rank, and this one is inside all of
- * them. */
+/* Not a mutex of base/lock.h: lines are logged with locks of any rank held, and this lock is inside
+ * all of them. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* Kinds are as many as places that write; texts may be without number, and must not
- * push them out. */
+/* Kinds are as many as calls in the source; texts may be unlimited in number and must not evict
+ * kinds. */
 static struct entry kinds[SETS][WAYS], texts[SETS][WAYS];
 
 static uint64_t hash_text(const char *text)
@@ -35,7 +35,7 @@ static bool is_over(const struct entry *e, int64_t now)
     return now - e->began >= LOG_WINDOW_NS;
 }
 
-/* Its entry, or one that is given up for it: free, else the one that began first. */
+/* Finds the key's entry, or evicts one for it: a free one, else the one that began first. */
 static struct entry *limit_entry_locked(struct entry table[SETS][WAYS], uint64_t key)
 {
     struct entry *set = table[key % SETS], *victim = set;
@@ -56,7 +56,8 @@ static void log_limit_take_locked(struct entry *e, struct log_left *ret)
     *e = (struct entry){0};
 }
 
-/* The entry for a line at `now`; what an older one left out is told. */
+/* Returns the entry for a line at `now`, and reports how many lines an expired entry had left
+ * out. */
 static struct entry *current_locked(struct entry table[SETS][WAYS], uint64_t key, int64_t now,
                                     struct log_left *ret_left)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Limits the log: of the same text a few lines are written a minute, of the same kind (the same
- * format) some more. The rest is counted. Any thread; takes no other lock, does no I/O. Memory: a
- * fixed table. */
+/* Limits the log: each minute it admits a few lines of the same text, and some more of the same
+ * kind (the same format). The rest is counted. Any thread; takes no other lock, does no I/O.
+ * Memory: a fixed table. */
 #pragma once
 
 #include "base/log.h"
@@ -17,10 +17,10 @@ struct log_left {
     char sample[100]; /* one of them, or its beginning */
 };
 
-/* May the line be written, at `now` (monotonic ns)? *ret_left: lines like it that were not, in a
- * time that is over. */
+/* May the line be written, at `now` (monotonic ns)? *ret_left: how many lines like it were left out
+ * in an interval that has ended. */
 bool log_limit_admits(const char *kind, enum log_level level, const char *text, int64_t now,
                       struct log_left *ret_left);
 
-/* Takes the next count whose time is over at `now`. False: there is none. */
+/* Removes and returns the next count whose interval has ended at `now`. False: no such count. */
 bool log_limit_take(int64_t now, struct log_left *ret_left);

@@ -17,7 +17,8 @@ static void unescape_path(char *s)
     *out = '\0';
 }
 
-/* "36 35 0:51 / /mnt rw,nosuid shared:1 - fuse.cairnfs /store rw,..." False: no such line. */
+/* "36 35 0:51 / /mnt rw,nosuid shared:1 - fuse.cairnfs /store rw,..." False: it cannot be
+ * parsed. */
 static bool parse_line(char *line, struct mountinfo *ret)
 {
     unsigned major, minor;
@@ -65,7 +66,7 @@ int mountinfo_read(const char *path, bool (*fn)(const struct mountinfo *mount, v
         if (parse_line(text, &mount))
             more = fn(&mount, arg);
     }
-    int r = ferror(f) ? -EIO : 0; /* part of a table would say that later mounts do not exist */
+    int r = ferror(f) ? -EIO : 0; /* part of a table would make the missing mounts look unmounted */
     (void)fclose(f);
     return r;
 }

@@ -26,7 +26,7 @@ struct job {
 struct pool {
     void (*prepare)(void *arg);
     void *prepare_arg;
-    /* One job wakes one thread: waking all for each would cost more than many a job. */
+    /* Each job wakes one thread: waking all would cost more than many jobs take. */
     pthread_cond_t queued, left, idle;
     unsigned queue_max;
     unsigned thread_count;

@@ -12,8 +12,8 @@ CAIRN_MUST_CHECK int thread_start(pthread_t *ret_thread, const char *name, void 
 
 struct pool;
 
-/* `threads` threads named `name`, a queue of at most `queue_max` jobs. `prepare` (may be NULL) runs
- * first in each. */
+/* Starts `threads` threads named `name`, with a queue of at most `queue_max` jobs. Each first runs
+ * `prepare` (may be NULL). */
 CAIRN_MUST_CHECK int pool_new(const char *name, unsigned threads, unsigned queue_max,
                               void (*prepare)(void *arg), void *prepare_arg,
                               struct pool **ret_pool);
@@ -21,14 +21,14 @@ CAIRN_MUST_CHECK int pool_new(const char *name, unsigned threads, unsigned queue
 /* Waits for all jobs, joins the threads. NULL is fine. */
 void pool_free(struct pool *pool);
 
-/* Hands over a job; waits while the queue is full. Jobs start in order of submission. */
+/* Queues a job; blocks while the queue is full. Jobs start in order of submission. */
 void pool_submit(struct pool *pool, void (*job)(void *arg), void *arg);
 
 /* Waits until no job is queued or running. */
 void pool_drain(struct pool *pool);
 
-/* A buffer of the calling thread, at least `size` bytes, freed when the thread ends. Each use has
- * its own slot; the content does not survive a call with a larger size. */
+/* Returns a buffer of the calling thread, at least `size` bytes, freed when the thread ends. Each
+ * use has a slot of its own; a call with a larger size discards the content. */
 enum thread_buffer_slot {
     THREAD_BUFFER_ENCODE,
     THREAD_BUFFER_FETCH,

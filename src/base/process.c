@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 
-/* Fields of /proc/PID/stat, counted from the state, which comes behind the name. */
+/* Indexes of fields of /proc/PID/stat, counted from the state, which follows the name. */
 #define FIELD_GROUP 2
 #define FIELD_SESSION 3
 #define FIELD_THREADS 17
@@ -30,13 +30,13 @@ static ssize_t read_process_file(pid_t pid, const char *file, char *buf, size_t 
     return len > 0 ? (ssize_t)len : -ESRCH;
 }
 
-/* Numbers of a line of /proc/PID/stat, by the FIELD_ above. */
+/* The fields of /proc/PID/stat, indexed by FIELD_*. */
 struct stat_line {
     char state;
     uint64_t fields[FIELDS];
 };
 
-/* The name may hold anything, parentheses too. */
+/* The name may contain any bytes, also parentheses. */
 static int read_stat(pid_t pid, struct stat_line *ret)
 {
     char text[1024];
@@ -54,12 +54,12 @@ static int read_stat(pid_t pid, struct stat_line *ret)
     return ret->fields[FIELD_STARTED] ? 0 : -ESRCH;
 }
 
-/* When it started; it must not have ended. */
+/* Reads when the process started; -ESRCH if it has ended. */
 static int read_start(pid_t pid, uint64_t *ret)
 {
     struct stat_line line;
     TRY(read_stat(pid, &line));
-    /* Its first thread may have ended while others go on. */
+    /* Its first thread may have ended while others still run. */
     bool ended = (line.state == 'Z' || line.state == 'X') && line.fields[FIELD_THREADS] <= 1;
     if (ended)
         return -ESRCH;
@@ -72,7 +72,7 @@ int process_group_of_thread(pid_t tid, struct process_group *ret)
     struct stat_line line, leader;
     TRY(read_stat(tid, &line));
     *ret = (struct process_group){.group = (pid_t)line.fields[FIELD_GROUP]};
-    /* The number of a group, or of a session, is no other process's while it has members. */
+    /* While a group or session has members, no other process gets its number. */
     if (read_stat(ret->group, &leader) == 0 ||
         read_stat((pid_t)line.fields[FIELD_SESSION], &leader) == 0)
         ret->started = leader.fields[FIELD_STARTED];
@@ -90,7 +90,7 @@ int process_of_thread(pid_t tid, struct process *ret)
     int pid = 0;
     if (tid <= 0 || read_process_file(tid, "status", text, sizeof text) < 0)
         return -ESRCH;
-    /* The name before it has its line ends escaped. */
+    /* The name is on an earlier line, with newlines escaped, so this match is the real field. */
     const char *line = strstr(text, "\nTgid:");
     if (!line || sscanf(line, "\nTgid: %d", &pid) != 1 || pid <= 0)
         return -ESRCH;

@@ -16,7 +16,7 @@ void rate_limit_done(struct rate_limit *limit)
     (void)pthread_cond_destroy(&limit->changed);
 }
 
-/* When they may go. */
+/* Charges `bytes`; returns when the caller may proceed (monotonic ns). */
 static int64_t charge_locked(struct rate_limit *limit, uint64_t bytes)
 {
     check_held(&limit->locked.lock);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hash tables of uthash. */
+/* Helpers for uthash tables. */
 #pragma once
 
 #include <stdlib.h>
 #include <uthash.h>
 
-/* Frees a table, and all that is in it. */
+/* Frees a table and all its elements. */
 #define HASH_FREE_ALL(head)                                                                        \
     do {                                                                                           \
         __typeof__(head) hash_at, hash_next;                                                       \

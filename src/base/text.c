@@ -65,8 +65,8 @@ void text_print_lines(FILE *out, const char *text)
 
 size_t text_utf8_len(const char *text)
 {
-    /* First bytes of two to four, and what their second byte may be: no surrogates, nothing longer
-     * than it need be. */
+    /* First bytes of sequences of 2 to 4, and the range of their second byte: excludes surrogates
+     * and overlong forms. */
     static const struct {
         unsigned char from, to, second_from, second_to;
         size_t len;
@@ -90,7 +90,7 @@ size_t text_utf8_len(const char *text)
     return 0;
 }
 
-/* Words of this length or more have no near ones. */
+/* Longer words are not compared: edit_distance() has a buffer of this size. */
 #define GUESS_LEN_MAX 40u
 
 static bool same_letter(char a, char b)
@@ -98,7 +98,7 @@ static bool same_letter(char a, char b)
     return a == b || ((a == '-' || a == '_') && (b == '-' || b == '_'));
 }
 
-/* Letters to add, remove, replace or swap until `a` is `b`. */
+/* How many letters to add, remove, replace or swap to turn `a` into `b`. */
 static unsigned edit_distance(const char *a, const char *b)
 {
     unsigned rows[3][GUESS_LEN_MAX + 1];
@@ -124,7 +124,7 @@ static unsigned edit_distance(const char *a, const char *b)
     return rows[a_len % 3][b_len];
 }
 
-/* One letter in three may be wrong. */
+/* At most one letter in three may differ. */
 void text_guess_try(struct text_guess *guess, const char *candidate)
 {
     check(guess->word && candidate);

@@ -64,15 +64,15 @@
 /* Sorts uint64_t, and leaves each once. */
 #define vector_sort_unique(v) ((v)->count = sort_unique_u64((v)->at, (v)->count))
 
-/* An element of a sorted one that equals *key; NULL: there is none. */
+/* Finds an element that equals *key in a sorted vector; NULL: none. */
 #define vector_search(v, key, compare)                                                             \
     ((__typeof__((v)->at))vector_search_bytes((key), (v)->at, (v)->count, sizeof *(v)->at,         \
                                               (compare)))
 
-/* Has one of uint64_t, in any order, the number `x`? */
+/* Does a vector of uint64_t, in any order, contain the number `x`? */
 #define vector_has(v, x) has_u64((v)->at, (v)->count, (x))
 
-/* Leaves it empty, without memory. */
+/* Frees the memory; the vector is empty then. */
 #define vector_free(v)                                                                             \
     do {                                                                                           \
         free((v)->at);                                                                             \
@@ -83,14 +83,14 @@
 /* `at` is the first member of each. */
 #define _cleanup_vector_ __attribute__((cleanup(cleanup_free)))
 
-/* For the macros. */
+/* Used by the macros only. */
 void *vector_grow(void *at, size_t *capacity, size_t size, size_t count, size_t more);
 void vector_sort_bytes(void *at, size_t count, size_t size,
                        int (*compare)(const void *, const void *));
 void *vector_search_bytes(const void *key, const void *at, size_t count, size_t size,
                           int (*compare)(const void *, const void *));
 
-/* Sorts numbers in place, each once; how many are left. */
+/* Sorts numbers in place and removes duplicates; returns how many remain. */
 size_t sort_unique_u64(uint64_t *at, size_t count);
 bool has_u64(const uint64_t *at, size_t count, uint64_t x);
 
@@ -99,7 +99,7 @@ int compare_u64(const void *a, const void *b);
 
 DEFINE_VECTOR(bytes, uint8_t);
 
-/* Adds `n` bytes, whose content is undefined, and returns where they are: never NULL. */
+/* Appends `n` bytes, whose content is undefined, and returns a pointer to them: never NULL. */
 static inline uint8_t *bytes_extend(struct bytes *bytes, size_t n)
 {
     vector_reserve(bytes, max_u64(n, 1));
