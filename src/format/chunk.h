@@ -5,8 +5,8 @@
 #include "base/base.h"
 
 #define CHUNK_SIZE_MAX (1024u * 1024u) /* raw bytes of one chunk */
-#define CHUNK_REFS_MAX 4u              /* references that an encoding may make to other chunks */
-#define CHUNK_DEPTH_MAX 8u             /* longest chain of references that is followed */
+#define CHUNK_REFS_MAX 4u              /* references to other chunks in one encoding */
+#define CHUNK_DEPTH_MAX 8u             /* longest chain of references that a reader follows */
 
 /* Keyed BLAKE3 of the raw bytes, truncated to 24 bytes. The key lives in the superblock. */
 struct chunk_name {
@@ -26,9 +26,9 @@ enum chunk_encoding {
     ENCODING_RAW = 0, /* stored as it is */
     ENCODING_LZ4 = 1, /* one lz4 block */
     ENCODING_FX = 2,  /* element planes: codec/fx.c */
-    /* Encodings from here on refer to other chunks, their bases: in the remote, and in condensed
-     * packs on NVMe. */
-    ENCODING_TWIN = 3, /* lower halves beside an image of half the width: codec/twin.c */
+    /* The encodings below refer to other chunks, their bases. They occur in the remote, and in
+     * condensed packs on NVMe. */
+    ENCODING_TWIN = 3, /* lower halves of fp32, beside a bf16 image: codec/twin.c */
     ENCODING_DX = 4,   /* difference to an earlier version: codec/dx.c */
     CHUNK_ENCODINGS,
 };
@@ -40,7 +40,7 @@ struct chunk_ref {
     uint32_t length;
 };
 
-/* One entry of a pack's index, and what the view knows of a chunk's place in a tier. */
+/* One entry of a pack's index; also the place of a chunk in a tier, as the view stores it. */
 struct chunk_entry {
     struct chunk_name name;
     uint64_t pack;       /* pack id; 0: the chunk has no place in this tier (packs are never 0) */
@@ -53,7 +53,7 @@ struct chunk_entry {
     struct chunk_ref refs[CHUNK_REFS_MAX];
 };
 
-/* Is it as long as a chunk may be? */
+/* Does the raw length lie in the allowed range? */
 static inline bool chunk_is_readable(const struct chunk_entry *entry)
 {
     return entry->raw_len > 0 && entry->raw_len <= CHUNK_SIZE_MAX && entry->stored_len > 0 &&

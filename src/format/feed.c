@@ -75,7 +75,7 @@ static bool rounds_sane(const struct feed *feed)
            leaves == (feed->hi == ROUND_MAX);
 }
 
-/* Content changes only with operations, so no run tells of more than `to`. */
+/* Content changes only with operations, so no run has a cut after `to`. */
 static bool runs_sane(const struct feed *feed)
 {
     uint64_t cut;
@@ -232,7 +232,7 @@ bool feed_next(const struct feed *feed, size_t *at, struct record *ret_rec)
     size_t len;
     if (*at >= feed->records_len)
         return false;
-    /* feed_decode() has decoded it. */
+    /* cannot fail: feed_decode() has decoded it before */
     check(record_decode(feed->records + *at, feed->records_len - *at, ret_rec, &len) == 0);
     *at += len;
     return true;

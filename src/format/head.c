@@ -73,11 +73,11 @@ static const uint8_t head_magic[8] = {'C', 'A', 'I', 'R', 'N', 'H', 'E', 'D'};
 #define HEAD_WRITERS_TAIL_LEN 16u
 #define HEAD_HISTORY_LEN 24u
 #define HEAD_TAIL_LEN 8u
-/* A feature of heads alone: they name what was given up. A writer that ignored it would take a
- * state that was given up for an earlier one of this, and discard its own. */
+/* A feature of heads alone: entries about discarded heads. A writer that ignored them could take a
+ * discarded state for an ancestor of this head's state, and then discard its own. */
 #define HEAD_INCOMPAT_GIVEN_UP (1u << 31)
-/* Another one: heads stay for longer than the grace. The gc of a writer that ignored it would take
- * them. */
+/* A feature of heads alone: some heads stay beyond the grace. The gc of a writer that ignored it
+ * would remove them. */
 #define HEAD_INCOMPAT_HISTORY (1u << 30)
 #define HEAD_INCOMPAT_OWN (HEAD_INCOMPAT_GIVEN_UP | HEAD_INCOMPAT_HISTORY)
 #define HEAD_INCOMPAT_KNOWN                                                                        \
@@ -137,7 +137,8 @@ static bool keep_sane(const struct head_keep *keep)
            keep->daily <= HEAD_KEEP_MAX && keep->weekly <= HEAD_KEEP_MAX;
 }
 
-/* Rounds pass without a change of names; else there is no cut without a run. */
+/* With several nodes, rounds may pass without a change of names; otherwise a cut without a run is
+ * impossible. */
 static bool cut_sane(const struct head *head)
 {
     uint64_t cut;
@@ -194,7 +195,7 @@ static void encode_writers(const struct head *head, uint8_t *p)
     put_le64(p + 8, (uint64_t)head->end_time);
 }
 
-/* The tail says how many there are. False: bytes that are to be zero are not. */
+/* The tail holds their number. False: reserved bytes are not zero. */
 static bool decode_writers(const uint8_t *p, struct head *head)
 {
     for (uint32_t i = 0; i < head->writer_count; i++, p += HEAD_WRITER_LEN) {
@@ -226,7 +227,7 @@ static void encode_history(const struct head *head, uint8_t *p)
     put_le32(p + 16, head->has_names);
 }
 
-/* False: it says nothing, or bytes that are to be zero are not. */
+/* False: no state is to stay, or reserved bytes are not zero. */
 static bool decode_history(const uint8_t *p, struct head *head)
 {
     uint32_t has_names = get_le32(p + 16);
@@ -325,7 +326,8 @@ static void decode_fixed(const uint8_t *p, struct head *head)
     memcpy(head->chain, p + 112, sizeof head->chain);
 }
 
-/* Right before the tail; of several nodes no head has it. */
+/* Decodes the fields of HEAD_INCOMPAT_OWN, right before the tail; a head of several nodes has
+ * none. */
 static bool decode_own(const uint8_t *p, size_t len, struct head *head)
 {
     uint32_t own = head->incompat & HEAD_INCOMPAT_OWN;

@@ -88,7 +88,7 @@ static inline uint64_t cursor_le64(struct cursor *c)
     return p ? get_le64(p) : 0;
 }
 
-/* Reserved bytes must be zero: what is there in a later version must not be dropped silently. */
+/* Reserved bytes must be zero: fields of a later version must not be dropped silently. */
 static inline bool bytes_are_zero(const void *p, size_t len)
 {
     const uint8_t *b = p;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Snapshots of a store without a remote: the file STORE/snapshots/NUMBER/snapshot, beside a copy of
- * the view of then. It says which packs on NVMe the state needs. Written once, and anew when the
- * snapshot gets another name. Pure functions; any thread. */
+ * the view as of the snapshot. It lists the packs on NVMe that the state needs. Written once, and
+ * rewritten when the snapshot is renamed. Pure functions; any thread. */
 #pragma once
 
 #include "base/vector.h"
@@ -13,16 +13,16 @@
 DEFINE_VECTOR(pack_ids, uint64_t);
 
 struct local_snapshot {
-    uint64_t number; /* ascending; of a store, no two have the same */
+    uint64_t number; /* ascending, unique in the store */
     int64_t taken;   /* ns since 1970 */
     uint64_t cut;    /* the state: its last operation */
     uint64_t files, logical_bytes;
-    char name[SNAPSHOT_NAME_MAX]; /* "": it has none */
+    char name[SNAPSHOT_NAME_MAX]; /* "": unnamed */
     struct pack_ids packs;        /* ascending */
 };
 
 /* Adds the bytes of the file to an empty vector. */
 void local_snapshot_encode(const struct local_snapshot *snapshot, struct bytes *ret);
-/* ret->packs is to be freed, also after an error. -EUCLEAN, -EBADMSG: damaged; -EPROTONOSUPPORT: of
- * a later version. */
+/* The caller frees ret->packs, also after an error. -EUCLEAN, -EBADMSG: damaged; -EPROTONOSUPPORT:
+ * of a later version. */
 CAIRN_MUST_CHECK int local_snapshot_decode(const void *buf, size_t len, struct local_snapshot *ret);

@@ -13,8 +13,8 @@ void object_name(const char *directory, uint64_t number, char buf[OBJECT_NAME_LE
     (void)snprintf(buf, OBJECT_NAME_LEN, "%s/%016llx", directory, (unsigned long long)number);
 }
 
-/* Not by scanf: that takes blanks, signs, "0x" and upper case too, and another's object would pass
- * for one of ours. */
+/* Not sscanf(): it accepts blanks, signs, "0x" and upper case, so an object of another program
+ * could be taken for one of ours. */
 bool object_digits(const char *text, uint64_t *ret_number)
 {
     if (strlen(text) != DIGITS || strspn(text, "0123456789abcdef") != DIGITS)

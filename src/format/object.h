@@ -5,14 +5,13 @@
 
 #include "base/base.h"
 
-#define OBJECT_NAME_LEN 32u /* with its end */
+#define OBJECT_NAME_LEN 32u /* with its NUL */
 
 /* `directory`: at most 14 bytes. */
 void object_name(const char *directory, uint64_t number, char buf[OBJECT_NAME_LEN]);
 
-/* The number, where `name` is exactly what object_name() makes of it; false: it is
- * nothing of ours. */
+/* Parses a name that is exactly as object_name() makes it; false: not one of our objects. */
 CAIRN_MUST_CHECK bool object_number(const char *name, const char *directory, uint64_t *ret_number);
 
-/* As object_number(), of what stands behind the directory. */
+/* As object_number(), for the part of the name after the directory. */
 CAIRN_MUST_CHECK bool object_digits(const char *text, uint64_t *ret_number);

@@ -92,7 +92,7 @@ void prefix_info_encode(const struct prefix_info *info, void *buf)
     frame_put(p, PREFIX_INFO_LEN, prefix_magic, info->version);
 }
 
-/* A feature that this version need not know may have put fields where zeros are now. */
+/* A feature that this version need not know may use the bytes reserved here. */
 static bool prefix_reserved_ok(const struct prefix_info *info, const uint8_t *p)
 {
     if (info->compat || info->ro_compat)

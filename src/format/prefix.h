@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Small objects of a remote's prefix: its marker, its lease, its writers, and epochs that ended.
- * Pure functions; any thread. Each decoder returns -EUCLEAN (another object, or impossible fields),
- * -EBADMSG (damaged), or -EPROTONOSUPPORT (a newer version, or a feature that is not known; the
- * cause says which). */
+/* Small objects of a remote's prefix: its marker, its lease, its writers, and ended epochs. Pure
+ * functions; any thread. Each decoder returns -EUCLEAN (another object, or impossible fields),
+ * -EBADMSG (damaged), or -EPROTONOSUPPORT (a newer version or an unknown feature; the cause says
+ * which). */
 #pragma once
 
 #include "format/frame.h"
@@ -16,14 +16,15 @@
 #define LEASE_LEN 256u
 #define WRITER_ENTRY_LEN 256u
 #define ENDED_LEN 64u
-/* Rounds, of several nodes: the instants that feeds and the cuts of heads speak of. A generation
- * ends where a node is lost with operations that nobody has: all go back to a round. */
+/* Rounds of several nodes: the instants at which feeds and heads are cut. A generation ends when a
+ * node is lost with operations that no other node has: then all nodes return to an earlier
+ * round. */
 #define ROUND_BITS 40
 #define ROUND_MAX ((1ull << ROUND_BITS) - 1)
 #define GENERATION_MAX ((1ull << 24) - 1)
 
-/* "cairn", the marker of a prefix: its history, key and features. put_new() once by the first
- * store. */
+/* "cairn", the marker of a prefix: its history, key and features. Created once, exclusively, by the
+ * first store. */
 struct prefix_info {
     uint32_t version;
     uint64_t incompat, ro_compat, compat; /* as in the superblock */
@@ -35,8 +36,8 @@ struct prefix_info {
 void prefix_info_encode(const struct prefix_info *info, void *buf);
 CAIRN_MUST_CHECK int prefix_info_decode(const void *buf, size_t len, struct prefix_info *ret_info);
 
-/* "lease/holder": overwritten by the holder every few seconds, removed when it ends; its age by the
- * medium's clock tells whether the holder lives. */
+/* "lease/holder": overwritten by the holder every few seconds, removed when it ends. The object's
+ * age by the medium's clock shows whether the holder is alive. */
 struct lease {
     uint8_t history[16], store[16];
     uint64_t epoch;
@@ -45,18 +46,21 @@ struct lease {
 void lease_encode(const struct lease *lease, void *buf);
 CAIRN_MUST_CHECK int lease_decode(const void *buf, size_t len, struct lease *ret_lease);
 
-#define NODE_BLOCK 16u /* epochs that one entry reserves: NUMBER and those behind it */
+#define NODE_BLOCK 16u /* epochs that one entry reserves: NUMBER and the 15 after it */
 
 /* "writers/NUMBER", of a prefix that several nodes write: created exclusively by a store that
- * joins, or by the daemon that goes on with its epoch; then written again as its heartbeat. */
+ * joins, or by a daemon that resumes the store's epoch; then rewritten as its heartbeat. */
 struct writer_entry {
     uint8_t history[16], store[16];
-    uint64_t number; /* as in its name: no entry ever has the same */
-    uint64_t epoch;  /* that of the stay: its own number, or that of the entry by which it joined */
-    uint32_t node;   /* the first epoch that the store ever had in this prefix: it keeps that */
-    uint32_t lease_ms; /* for so long after it heard of the others it may go on; 0: not known */
+    uint64_t number; /* as in its name; never reused */
+    uint64_t epoch;  /* of the store since it joined: the number of the entry by which it joined */
+    /* the first epoch that the store ever had in this prefix: stays the same when it joins again */
+    uint32_t node;
+    /* after its last contact with the others it may continue for so long; 0: not known */
+    uint32_t lease_ms;
     char holder[HOLDER_MAX];
-    uint32_t clock_error_ms; /* how far its clock may be off; 0: not known, so it tells nothing */
+    /* possible error of its clock; 0: not known, so it publishes no feeds */
+    uint32_t clock_error_ms;
 };
 void writer_entry_encode(const struct writer_entry *entry, void *buf);
 CAIRN_MUST_CHECK int writer_entry_decode(const void *buf, size_t len,
@@ -64,16 +68,16 @@ CAIRN_MUST_CHECK int writer_entry_decode(const void *buf, size_t len,
 
 /* "ended/EPOCH": this epoch publishes nothing more. Created exclusively. */
 enum ended_why {
-    ENDED_LEFT = 1,    /* all of it is published */
-    ENDED_LOST = 2,    /* its stage is gone: it says so itself */
-    ENDED_SILENT = 3,  /* it was not heard of for longer than the lease */
-    ENDED_BY_HAND = 4, /* a person said so */
+    ENDED_LEFT = 1,    /* the node left, with all its operations published */
+    ENDED_LOST = 2,    /* its stage is lost, as its own daemon reports */
+    ENDED_SILENT = 3,  /* others did not hear from it for longer than the lease */
+    ENDED_BY_HAND = 4, /* by command of a person */
 };
 struct ended {
     uint8_t history[16];
     enum ended_why why;
     uint64_t epoch;
-    uint64_t by;  /* the epoch that says so; 0: no writer */
+    uint64_t by;  /* epoch of the node that wrote this object; 0: not a writer */
     int64_t time; /* by the clock of the medium, ns since 1970 */
 };
 void ended_encode(const struct ended *ended, void *buf);

@@ -213,7 +213,7 @@ static uint8_t *encode_fields(const struct record *rec, uint32_t fields, uint8_t
         put_le32(p, rec->extent_count);
         p += 4;
         for (uint32_t i = 0; i < rec->extent_count; i++, p += EXTENT_LEN) {
-            /* A decoded record is encoded again as it stands. */
+            /* a decoded record is encoded again unchanged */
             if (rec->extents_encoded)
                 memcpy(p, rec->extents_encoded + (size_t)i * EXTENT_LEN, EXTENT_LEN);
             else
@@ -254,7 +254,7 @@ static const char *decode_name(struct cursor *c, uint16_t *ret_len)
     return name;
 }
 
-/* Is zero what an encoder leaves so? */
+/* Are the bytes zero that an encoder leaves zero? */
 static bool extent_is_plain(const uint8_t *p)
 {
     return bytes_are_zero(p + 21, 3) && (p[20] == EXTENT_CHUNK || bytes_are_zero(p + 24, 24));
@@ -323,7 +323,8 @@ static void decode_fields(struct cursor *c, uint32_t fields, struct record *rec)
         decode_extents(c, rec);
 }
 
-/* Names of entries; xattr names may hold a slash, entry names may not, nor be "." or "..". */
+/* Is it a valid name of a directory entry? Other than xattr names, it must not contain a slash, nor
+ * be "." or "..". */
 static bool entry_name_ok(const char *name, uint16_t len)
 {
     return len > 0 && !memchr(name, '/', len) && !(len == 1 && name[0] == '.') &&
@@ -336,7 +337,7 @@ static bool names_ok(const struct record *rec)
     case REC_SEAL:
     case REC_VERSION:
         return !(rec->flags & RECORD_BIRTH) || entry_name_ok(rec->name, rec->name_len);
-    case REC_NASCENT: /* without a name at first, if it was made so */
+    case REC_NASCENT: /* an O_TMPFILE file has no name at first */
         return rec->flags & RECORD_ORPHAN
                    ? rec->name_len == 0 || entry_name_ok(rec->name, rec->name_len)
                    : entry_name_ok(rec->name, rec->name_len);
@@ -354,7 +355,7 @@ static bool names_ok(const struct record *rec)
     }
 }
 
-/* A record has one encoding: what is left behind its fields is what aligns it. */
+/* A record has exactly one encoding: after its fields come only zeros, up to the alignment. */
 static bool is_padding(const struct cursor *c)
 {
     size_t len = (size_t)(c->end - c->at);

@@ -18,7 +18,8 @@
 /* Larger changes are split over several EXTENTS records. */
 #define RECORD_LEN_MAX (16u * 1024 * 1024)
 #define RECORD_EXTENTS_MAX 4096u /* extents of one EXTENTS or SEAL record */
-#define INLINE_MAX (16u * 1024)  /* changed bytes of a version that still lie in its record */
+/* largest number of changed bytes of a version stored in its record */
+#define INLINE_MAX (16u * 1024)
 
 enum record_type {
     /* In segments and in the stage's log. */
@@ -29,28 +30,31 @@ enum record_type {
      * target) */
     REC_MAKE = 2,
     REC_LINK = 3, /* ino, parent, cookie, name */
-    /* ino, parent, name: unlink, and rmdir of a directory; RECORD_ORPHAN: last name, lives on */
+    /* ino, parent, name: unlink, and rmdir of a directory; RECORD_ORPHAN: that was the last name,
+     * the inode lives on */
     REC_UNLINK = 4,
-    /* ino from (parent, name) to (parent2, name2) with cookie. ino2: what was replaced or, with
-     * RECORD_EXCHANGE, what moves to (parent, name) with cookie2; 0: nothing was there.
+    /* ino from (parent, name) to (parent2, name2) with cookie. ino2: the replaced inode or, with
+     * RECORD_EXCHANGE, the inode that moves to (parent, name) with cookie2; 0: the name was free.
      * RECORD_ORPHAN: ino2 lost its last name and lives on */
     REC_RENAME = 5,
     REC_SETATTR = 6,     /* ino, mask, attrs */
     REC_SETXATTR = 7,    /* ino, name, value */
     REC_REMOVEXATTR = 8, /* ino, name */
     REC_REAP = 9,        /* ino: the end of an orphan */
-    REC_EXTENTS = 16,    /* ino, version, extents: goes before the SEAL of that version */
+    REC_EXTENTS = 16,    /* ino, version, extents: precedes the SEAL of that version */
     REC_PACK = 17,       /* pack, length, count: a pack is now part of the tier */
-    REC_DROP = 18,       /* pack: no longer needed, its file is removed after this is durable */
+    /* pack: no longer needed; its file is removed once this record is durable */
+    REC_DROP = 18,
 
     /* In a feed only. */
-    /* the newest version of a file that the feed seals: ino, version, attrs, length (bytes of its
-     * content that are stored), count (its pages); RECORD_BIRTH: parent, cookie, name */
+    /* the newest version of a file among those that the feed seals: ino, version, attrs, length
+     * (stored bytes of its content), count (its pages); RECORD_BIRTH: parent, cookie, name */
     REC_VERSION = 24,
 
     /* In the union of several nodes' names only. */
-    /* a directory that the union lacks, and of which a node may speak: ino2 stands for it, or 0:
-     * it was there last as (parent, name), with attrs. ino2 the same: it is there again */
+    /* A directory that is missing in the union, and to which records of a node may refer. ino2 is
+     * the directory used in its place; 0: none, and (parent, name), attrs are its last ones. ino2
+     * == ino: the directory is back */
     REC_STAND_IN = 25,
 
     /* In the stage's log only. */
@@ -60,29 +64,29 @@ enum record_type {
     /* draft content is discarded: ino, version, offset, length (~0: to the end), attrs.size (the
      * size afterwards) */
     REC_ERASE = 33,
-    /* state of a layer, replaces what is known of it: ino, version, keep, attrs; RECORD_SEALED */
+    /* state of a layer, replaces its earlier state: ino, version, keep, attrs; RECORD_SEALED */
     REC_LAYER = 34,
-    /* range of the layer before it: ino, version, offset, length, slab, slab_offset */
+    /* range of the preceding layer: ino, version, offset, length, slab, slab_offset */
     REC_RANGE = 35,
-    /* range of a draft or of a sealed version that is now in a chunk: ino, version, extents (one);
-     * time: mtime of the draft, 0: as it was */
+    /* range of a draft or of a sealed version whose bytes are now in a chunk: ino, version, extents
+     * (one); time: mtime of the draft, 0: unchanged */
     REC_PIECE = 36,
 };
 
 enum record_flags {
     RECORD_BIRTH = 1 << 0, /* SEAL: first version, with the name */
     /* UNLINK, RENAME, NASCENT: the inode lives on without a name until REAP. LINK, in the union of
-     * several nodes' names only: it had none */
+     * several nodes' names only: the inode had no name before */
     RECORD_ORPHAN = 1 << 1,
-    RECORD_EXCHANGE = 1 << 2,     /* RENAME: both names stay, what they name is exchanged */
-    RECORD_ELIDED = 1 << 3,       /* SEAL: no content, a later SEAL of the same batch has it */
+    RECORD_EXCHANGE = 1 << 2,     /* RENAME: both names stay and exchange their inodes */
+    RECORD_ELIDED = 1 << 3,       /* SEAL: without content, a later SEAL of the same batch has it */
     RECORD_SEALED = 1 << 4,       /* LAYER: a sealed version, not a draft */
     RECORD_STARTS_WRITE = 1 << 5, /* RANGE: an application write begins here */
-    /* DROP: chunks of the pack that are still referred to are fetched from the remote, which has
-     * them */
+    /* DROP: chunks of the pack that are still in use are fetched from the remote, which has them */
     RECORD_EVICTED = 1 << 6,
-    /* Of a node's journal: taken from the union of what several nodes wrote, so it is told to
-     * nobody. VERSION stands there for a file of another node, whose content this store lacks. */
+    /* In a node's journal: the operation was taken from the union of several nodes' operations, so
+     * the node does not publish it. A VERSION record with this flag is a file of another node,
+     * whose content this store lacks. */
     RECORD_TAKEN = 1 << 7,
 };
 
@@ -107,7 +111,7 @@ struct attrs {
 enum extent_kind {
     EXTENT_HOLE = 0,   /* reads as zeros */
     EXTENT_CHUNK = 1,  /* part of a chunk */
-    EXTENT_INLINE = 2, /* bytes in the record's value, one inline extent after the other */
+    EXTENT_INLINE = 2, /* bytes are in the record's value, the inline extents in order */
 };
 
 struct extent {
@@ -115,28 +119,29 @@ struct extent {
     uint64_t length;
     enum extent_kind kind;
     struct chunk_name chunk; /* EXTENT_CHUNK */
-    uint32_t chunk_offset;   /* EXTENT_CHUNK: where in the chunk the range begins */
+    uint32_t chunk_offset;   /* EXTENT_CHUNK: where the range begins in the chunk */
 };
 
-/* One record. `type` says which fields mean something; the others are zero. After decoding, name,
- * name2, value and the encoded extents point into the buffer that was decoded. */
+/* One record. `type` determines which fields are used; the others are zero. After decoding, name,
+ * name2, value and the encoded extents point into the decoded buffer. */
 struct record {
     uint16_t type;
     uint16_t writer;
     uint32_t flags;
     uint64_t seq;
-    int64_t time; /* hybrid time, ns: later than that of the record before, unless the clock was set
-                     back by more than 10 s */
+    /* hybrid time, ns: later than that of the preceding record, unless the clock was set back by
+     * more than 10 s */
+    int64_t time;
 
     uint64_t ino, ino2;
     uint64_t version; /* of the inode: first is 1 */
     uint64_t parent, parent2;
-    uint64_t cookie, cookie2; /* place of the entry in its directory's order: the seq at which it
-                                 came into the directory. A rename over a name, and an exchange,
-                                 leave places to the names; a rename within a directory takes the
-                                 place along */
-    uint64_t keep; /* SEAL, LAYER: bytes of the version before that remain before the extents are
-                      laid over */
+    /* Position of the entry in its directory's order: the seq at which it entered the directory. A
+     * rename over an existing name, and an exchange, leave each name its position; a rename within
+     * a directory keeps the position of the entry. */
+    uint64_t cookie, cookie2;
+    /* SEAL, LAYER: how many bytes of the previous version remain below the extents */
+    uint64_t keep;
     uint64_t offset, length;
     uint64_t pack;
     uint32_t count;
@@ -149,10 +154,10 @@ struct record {
     uint32_t value_len;
     uint32_t extent_count;
     const struct extent *extents;   /* to encode */
-    const uint8_t *extents_encoded; /* after decoding: see record_extent() */
+    const uint8_t *extents_encoded; /* after decoding: use record_extent() */
 };
 
-/* Bytes that `rec` takes, a multiple of 8. */
+/* Encoded length of `rec` in bytes, a multiple of 8. */
 size_t record_encoded_len(const struct record *rec);
 
 /* Writes exactly record_encoded_len() bytes. The record must be within the limits above. */
@@ -170,7 +175,7 @@ struct extent record_extent(const struct record *rec, uint32_t i);
 /* Applies a SETATTR to the attributes of its inode, for the overlay and the view alike. */
 void record_set_attrs(const struct record *rec, struct attrs *attrs);
 
-/* Does an inode come to be by it, with its first name? */
+/* Does the record create an inode, with its first name? */
 static inline bool record_makes_inode(const struct record *rec)
 {
     return rec->type == REC_MAKE || (rec->type == REC_VERSION && rec->flags & RECORD_BIRTH);

@@ -64,7 +64,7 @@ static const uint8_t trailer_magic[4] = {'R', 'E', 'N', 'D'};
 #define BLOCK_ROWS_LEN_MAX (RUN_BLOCK_ROOM - 1 + ROW_LEN_MAX)
 #define VALUE_REMOVED UINT32_MAX
 
-/* The key that the next one must come after. Empty before the first. */
+/* The preceding key, which the next key must follow. Empty before the first. */
 struct last_key {
     uint8_t bytes[RUN_KEY_MAX];
     size_t len;
@@ -78,8 +78,8 @@ static size_t shared_with(const struct last_key *last, const uint8_t *key, size_
     return shared;
 }
 
-/* Does the key that begins with `shared` bytes of the last one and goes on with `rest` come after
- * it? */
+/* Does the key, made of the first `shared` bytes of the last one and `rest`, come after the last
+ * one? */
 static bool comes_after(const struct last_key *last, size_t shared, const void *rest,
                         size_t rest_len)
 {
@@ -97,11 +97,11 @@ static void last_key_set(struct last_key *last, size_t shared, const void *rest,
 /* --- writing ---------------------------------------------------------------------------------- */
 
 struct run_writer {
-    struct run_info info; /* length: what was put so far */
+    struct run_info info; /* length: bytes written so far */
     int (*put)(const void *buf, size_t len, void *arg);
     void *arg;
     uint32_t header_crc; /* once the header is put */
-    int error;           /* of `put`: nothing is put after it */
+    int error;           /* of `put`: nothing is written after it */
     bool finished;
     struct last_key last;
     struct bytes block; /* header, then rows; empty before its first row */
@@ -144,7 +144,7 @@ static int put_bytes(struct run_writer *writer, const void *buf, size_t len)
     return 0;
 }
 
-/* With the first block, or with the trailer of a run without rows. */
+/* Called with the first block, or with the trailer of a run without rows. */
 static int put_header_once(struct run_writer *writer)
 {
     if (writer->info.length > 0)
@@ -233,7 +233,7 @@ struct run_reader {
     void *arg;
     const char *types; /* first bytes of keys; NULL: all */
     uint32_t header_crc;
-    int error; /* of the last call: no row comes after it */
+    int error; /* of the last call: no rows follow it */
     struct last_key last;
     uint64_t at; /* offset of the next block, or of the trailer */
     uint64_t rows_read;
@@ -243,8 +243,8 @@ struct run_reader {
     struct cursor rows;
 };
 
-/* -ENODATA is kept for the end: an error of the medium must not look as if all rows had
- * been read. */
+/* -ENODATA is reserved for the end of the run: an error of the medium must not look as if all rows
+ * had been read. */
 static int get_bytes(struct run_reader *reader, uint64_t offset, void *buf, size_t len)
 {
     int r = reader->get(offset, buf, len, reader->arg);
@@ -272,7 +272,7 @@ static int read_header(struct run_reader *reader)
     return 0;
 }
 
-/* After the header: whose trailer this must be. */
+/* Call after read_header(): the trailer must belong to this header. */
 static int read_trailer(struct run_reader *reader, uint64_t length)
 {
     uint8_t p[RUN_TRAILER_LEN];
@@ -327,8 +327,8 @@ const struct run_info *run_reader_info(const struct run_reader *reader)
     return &reader->info;
 }
 
-/* The length is not verified before the block is there, so it is bounded by what a writer makes and
- * by the file. */
+/* The length is verified only once the block is read, so it is limited here by the largest block
+ * that a writer makes, and by the file. */
 static bool block_sane(const struct run_reader *reader, uint32_t rows_len, uint32_t count,
                        uint64_t offset)
 {
@@ -340,8 +340,8 @@ static bool block_sane(const struct run_reader *reader, uint32_t rows_len, uint3
     return count > 0;
 }
 
-/* As long as the largest block, and no longer: a merge has many readers. The length is not verified
- * yet, so that there is no memory for it is an error. */
+/* Grows to the largest block so far, and no further: a merge has many readers. The length is not
+ * verified yet, so running out of memory is an error and not the end of the process. */
 static int block_grow(struct run_reader *reader, size_t need)
 {
     if (need <= reader->block_room)

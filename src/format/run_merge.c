@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A heap of readers, each at its next row: on top is the smallest key and, of those, the newest. */
+/* A heap of readers, each at its next row. On top is the reader with the smallest key and, among
+ * equal keys, the newest one. */
 #include "base/base.h"
 #include "format/run.h"
 
 struct merge {
     struct run_reader *const *readers;
-    struct run_row *rows; /* the next row of each reader that is in the heap */
+    struct run_row *rows; /* the next row of each reader in the heap */
     uint32_t *heap;       /* numbers of readers */
-    size_t count;         /* in the heap: those that have a row */
+    size_t count;         /* readers in the heap: those with a row left */
 };
 
 static int run_merge_compare_keys(const void *a, size_t a_len, const void *b, size_t b_len)
@@ -23,7 +24,7 @@ static bool goes_before(const struct merge *m, uint32_t i, uint32_t j)
     return order < 0 || (order == 0 && i > j);
 }
 
-/* Makes a heap of `place` and the heaps below it. */
+/* Restores the heap order at `place`, whose sub-heaps are in order. */
 static void sink_heap(struct merge *m, size_t place)
 {
     uint32_t moved = m->heap[place];
@@ -57,7 +58,7 @@ static int merge_begin(struct merge *m, struct run_reader *const *readers, size_
     return 0;
 }
 
-/* Moves the reader on top to its next row, or takes it out after its last. */
+/* Moves the reader on top to its next row, or removes it after its last. */
 static int advance_top(struct merge *m)
 {
     uint32_t top = m->heap[0];
@@ -71,10 +72,10 @@ static int advance_top(struct merge *m)
     return 0;
 }
 
-/* Past all rows of the key on top. */
+/* Moves every reader past the rows of the key on top. */
 static int skip_key(struct merge *m)
 {
-    uint8_t key[RUN_KEY_MAX]; /* a copy: the row goes when its reader moves */
+    uint8_t key[RUN_KEY_MAX]; /* a copy: the row becomes invalid when its reader moves */
     const struct run_row *top = &m->rows[m->heap[0]];
     size_t key_len = top->key_len;
     memcpy(key, top->key, key_len);

@@ -100,7 +100,7 @@ int segment_decode_header(const void *buf, size_t len, struct segment_header *re
     return 0;
 }
 
-/* The caller checks that the payload fits the segment: it knows how much there is. */
+/* Does not check that the payload fits the segment: the caller knows the remaining length. */
 static bool batch_sane(const struct batch_header *h)
 {
     if (h->payload_len > INT64_MAX || h->payload_len % 8 != 0 || h->epoch > EPOCH_MAX)

@@ -4,9 +4,9 @@
  *   segment header (SEGMENT_HEADER_LEN) | batch header (BATCH_HEADER_LEN) | records
  *   | batch header | records ...
  *
- * A segment file is allocated ahead: after the last batch come zeros. A batch counts only whole:
- * both checksums hold and `prev` is the hash of the batch before it (of the segment before, for the
- * first batch of a segment). Pure functions; any thread. */
+ * A segment file is allocated ahead: zeros follow its last batch. A batch counts only if it is
+ * whole: both checksums match, and `prev` is the hash of the preceding batch (of the segment
+ * before, for the first batch of a segment). Pure functions; any thread. */
 #pragma once
 
 #include "base/base.h"
@@ -16,17 +16,17 @@
 #define BATCH_HEADER_LEN 128u
 #define CHAIN_LEN 32u
 #define BATCH_TAG_LEN 24u
-#define BATCH_TAGGED_LEN 96u /* of an encoded batch header: what its tag is of */
+#define BATCH_TAGGED_LEN 96u /* the bytes of an encoded batch header that its tag covers */
 
 struct segment_header {
     uint8_t store[16];       /* store id */
     uint64_t number;         /* running number of the segment: 1, 2, ... */
     uint64_t epoch;          /* epoch in which it was begun */
-    uint64_t base_seq;       /* horizon when it was begun: its batches come after */
+    uint64_t base_seq;       /* horizon when it was begun: all its batches are later */
     uint16_t writer;         /* writer slot */
-    uint8_t prev[CHAIN_LEN]; /* hash of the last batch before it; zeros in a new store */
+    uint8_t prev[CHAIN_LEN]; /* hash of the last batch before this segment; zeros in a new store */
     uint32_t version;        /* 0: the newest */
-    uint64_t length; /* of the file, as it was allocated; 0 in version 1, which does not tell */
+    uint64_t length; /* of the file, as allocated; 0 in version 1, which does not record it */
 };
 
 struct batch_header {
@@ -39,9 +39,10 @@ struct batch_header {
     uint16_t writer;
     int64_t time; /* hybrid time of the cut */
     uint8_t prev[CHAIN_LEN];
-    uint32_t version;           /* 0: the newest */
-    uint8_t tag[BATCH_TAG_LEN]; /* under the store's key, of what comes before it: only the store
-                                   writes such a header. None in version 1 */
+    uint32_t version; /* 0: the newest */
+    /* keyed hash of the header before this field: only the store itself can write a header with it.
+     * Absent in version 1 */
+    uint8_t tag[BATCH_TAG_LEN];
 };
 
 void segment_encode_header(const struct segment_header *h, void *buf);
@@ -52,5 +53,5 @@ CAIRN_MUST_CHECK int segment_decode_header(const void *buf, size_t len,
 
 void batch_encode_header(const struct batch_header *h, void *buf);
 
-/* -ENODATA where there is no batch (zeros), -EUCLEAN, -EBADMSG. Does not look at the payload. */
+/* -ENODATA if there is no batch (zeros), -EUCLEAN, -EBADMSG. Does not check the payload. */
 CAIRN_MUST_CHECK int batch_decode_header(const void *buf, size_t len, struct batch_header *ret_h);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Snapshots with names: objects "snapshots/NAME" of a remote's prefix. Created exclusively, never
- * overwritten; each has the whole head that it names. Pure functions; any thread. */
+/* Named snapshots: objects "snapshots/NAME" of a remote's prefix. Created exclusively, never
+ * overwritten; each contains a copy of the whole head that it names. Pure functions; any thread. */
 #pragma once
 
 #include "format/head.h"
 
 #define SNAPSHOT_VERSION 1u
 #define SNAPSHOT_DIRECTORY "snapshots"
-#define SNAPSHOT_NAME_MAX 64u /* with its end */
+#define SNAPSHOT_NAME_MAX 64u /* with its NUL */
 #define SNAPSHOT_OBJECT_LEN (sizeof SNAPSHOT_DIRECTORY + SNAPSHOT_NAME_MAX)
 #define SNAPSHOT_LEN_MAX (HEAD_LEN_MAX + 128u)
 
@@ -17,8 +17,8 @@ struct named_snapshot {
     struct head head;
 };
 
-/* 1 to 63 letters of English, digits, '.', '-' and '_', of which the first is a letter or a digit:
- * what every tier takes for the name of an object. */
+/* 1 to 63 English letters, digits, '.', '-' and '_', beginning with a letter or a digit: every tier
+ * accepts such a name for an object. */
 CAIRN_MUST_CHECK bool snapshot_name_is_sane(const char *name);
 void snapshot_object_name(const char *name, char buf[SNAPSHOT_OBJECT_LEN]);
 

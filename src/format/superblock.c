@@ -36,15 +36,15 @@ static const uint8_t magic[8] = {'C', 'A', 'I', 'R', 'N', 'F', 'S', 0};
 #define NODE_LEN 4u
 #define FORMER_IDS_AT 128u
 #define CRC_AT (SUPERBLOCK_LEN - 4)
-/* From other fields. */
+/* set by the encoder from other fields */
 #define INCOMPAT_DERIVED (SUPERBLOCK_INCOMPAT_HISTORY | SUPERBLOCK_INCOMPAT_FORMER)
 #define INCOMPAT_KNOWN                                                                             \
     (INCOMPAT_DERIVED | SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES |                \
      SUPERBLOCK_INCOMPAT_SNAPSHOTS)
 _Static_assert(FORMER_IDS_AT + 16 * SUPERBLOCK_FORMER_MAX <= CRC_AT, "room for former ids");
 
-/* An older reader would take the history of another store for this store's own: hence the feature
- * bit. */
+/* A feature bit marks this: an older reader would take the history of another store for the store's
+ * own. */
 static bool history_is_other(const struct superblock *sb)
 {
     return !bytes_are_zero(sb->history, sizeof sb->history) &&
@@ -59,7 +59,7 @@ bool superblock_has_id(const struct superblock *sb, const uint8_t id[16])
     return has;
 }
 
-/* An older reader would not know the journal for the store's own. */
+/* A feature bit marks this: an older reader would reject the journal as that of another store. */
 static void encode_former(const struct superblock *sb, uint8_t *p)
 {
     check(sb->former_count <= SUPERBLOCK_FORMER_MAX);
@@ -106,7 +106,8 @@ void superblock_encode(const struct superblock *sb, void *buf)
     put_le32(p + CRC_AT, crc32_of(0, p, CRC_AT));
 }
 
-/* The bit and the field go together, and the store's own history is never spelled out. */
+/* The bit is set exactly if the field is not zero, and the field never repeats the store's own
+ * id. */
 static bool decode_history(struct superblock *sb, const uint8_t *p)
 {
     memcpy(sb->history, p + HISTORY_AT, sizeof sb->history);
@@ -117,7 +118,7 @@ static bool decode_history(struct superblock *sb, const uint8_t *p)
     return zero;
 }
 
-/* A feature that this version need not know may have put fields where zeros are now. */
+/* A feature that this version need not know may use the bytes reserved here. */
 static bool reserved_ok(const struct superblock *sb, const uint8_t *p)
 {
     size_t node_len = sb->incompat & SUPERBLOCK_INCOMPAT_NODES ? NODE_LEN : 0;
