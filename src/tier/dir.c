@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A remote in a directory that others see too. Another process makes the calls (tier/dir_client.h),
- * since they may hang. Names are durable after sync() (fsync of the directories, which are
- * remembered here).
+/* A remote in a shared directory. Another process makes the calls (tier/dir_client.h), since they
+ * may hang. Names are durable after sync(), an fsync of the directories that were touched.
  *
- * Servers go away and come back: ESTALE, EIO and the like are tried again for a while, like those
- * of S3. An EIO that stays while the filesystem answers is of the medium below it, and lasts: what
- * cannot be read is damaged. */
+ * Servers go away and come back: ESTALE, EIO and similar errors are retried for a while, like those
+ * of S3. An EIO that persists while the filesystem answers comes from the medium below and is
+ * permanent: the object is damaged. */
 #include "tier/tier.h"
 
 #include <stdio.h>
@@ -17,12 +16,12 @@
 #include "tier/retry.h"
 
 #define PATIENCE_NS (60ll * 1000000000)
-/* Then the directory is opened by the calls that need it. */
+/* After that, the calls that need the directory open it. */
 #define OPEN_WAIT_NS (5ll * 1000000000)
 #define SPACE_WAIT_NS (2ll * 1000000000)
 #define CLOCK_FILE ".clock"
 #define TICK_NS_MAX (10 * MS_NS)
-#define EIO_TRIES 5u /* within about a second */
+#define EIO_TRIES 5u /* retried within about a second */
 
 struct dir {
     struct tier tier;
@@ -33,7 +32,7 @@ struct dir {
     struct retry_gate gate;
     struct {
         struct cairn_mutex lock;
-        int64_t newest_ns; /* latest time of a file that was seen */
+        int64_t newest_ns; /* latest mtime seen of any file */
         char error[CAUSE_MAX];
         struct tier_traffic traffic;
     } locked;
@@ -101,7 +100,7 @@ static void count_request(struct dir *d, enum tier_request kind, int r, bool aga
         r < 0 && !again && r != -ENOENT && r != -EEXIST && r != -ECANCELED;
 }
 
-/* Asks the server: one that is away does not answer, or with an error. */
+/* Sends the server a request: false if it does not answer, or with an error. */
 static bool filesystem_answers(struct dir *d)
 {
     struct dir_call call = {.verb = DIR_SPACE, .name = "", .patience_ns = SPACE_WAIT_NS};
@@ -113,7 +112,7 @@ static bool is_lasting(struct op *op, int r)
     return r == -EIO && ++op->io_errors >= EIO_TRIES && filesystem_answers(op->dir);
 }
 
-/* After each try, with its result; true: once more. */
+/* Called after each attempt, with its result; true: try again. */
 static bool op_again(struct op *op, int *r)
 {
     struct dir *d = op->dir;
@@ -131,7 +130,7 @@ static bool op_again(struct op *op, int *r)
     if (again && *r == -ESTALE)
         dir_client_reopen(d->client);
     else if (*r == -ESTALE)
-        *r = -EREMOTEIO; /* ESTALE is for the caller: that another store has written */
+        *r = -EREMOTEIO; /* ESTALE would tell the caller that another store has written */
     return again;
 }
 
@@ -153,7 +152,7 @@ static int call_by_name(struct dir *d, enum dir_verb verb, const char *name, str
     return dir_client_call(d->client, &call, ret);
 }
 
-/* Calls `verb`, again while that may help. `name` is the operation, for the log. */
+/* Makes the call, with retries while they may help. `name` is the operation, for the log. */
 static int call_until_done(struct dir *d, enum dir_verb verb, const char *name, const char *object,
                            struct dir_answer *ret)
 {
@@ -173,8 +172,8 @@ static int make_directory(void *arg, const char *directory)
     return call_by_name(arg, DIR_MAKE_DIRECTORY, directory, NULL);
 }
 
-/* An fsync that did not answer may have failed. In a directory that is not there nothing is named.
- */
+/* An fsync that did not answer may have failed. A missing directory contains no names that could be
+ * lost. */
 static int sync_directory(void *arg, const char *directory, bool *ret_in_doubt)
 {
     struct dir_answer answer;
@@ -183,8 +182,7 @@ static int sync_directory(void *arg, const char *directory, bool *ret_in_doubt)
     return r == -ENOENT ? 0 : r;
 }
 
-/* One whose answer did not come may have been carried out: its name is to be made
- * durable as well. */
+/* A put without an answer may have been carried out: its name must be made durable as well. */
 static int put_once(struct dir *d, const char *object, const void *buf, size_t len,
                     struct tier_source *source, bool is_new)
 {
@@ -239,8 +237,8 @@ static int dir_put_new(struct tier *tier, const char *object, const void *buf, s
     return dir_put_object(tier, object, buf, len, NULL, true);
 }
 
-/* Names whose fsync failed: the objects are stored again, so that their names are new ones. A
- * directory does not take another's place here, since others read in it. */
+/* Called for names whose fsync failed: stores the objects again, under new directory entries. The
+ * directory itself cannot be replaced, since other machines read in it. */
 static int renew_names(const char *directory, char *const *objects, size_t count, void *arg)
 {
     int r = 0;
@@ -314,7 +312,7 @@ static int dir_remove(struct tier *tier, const char *object)
     TRY(check_writable(d));
     int r = call_until_done(d, DIR_REMOVE, "remove", object, NULL);
     if (r == -ENOENT)
-        r = 0; /* perhaps by a try of ours that seemed to fail */
+        r = 0; /* an earlier attempt may have removed it and failed to answer */
     if (r == 0)
         directories_touch(d->directories, object);
     return r;
@@ -333,7 +331,7 @@ static int dir_sync(struct tier *tier)
     return r;
 }
 
-/* Without leave to touch a file only this is known: it is not earlier than the last write. */
+/* For a mount that may not touch a file: now is no earlier than the last write seen. */
 static int64_t guessed_now(struct dir *d)
 {
     int64_t ours = clock_realtime_ns();
@@ -356,7 +354,8 @@ static int dir_now(struct tier *tier, int64_t *ret_ns)
     return r;
 }
 
-/* A file's time is that of the last tick of the server's kernel, or a whole second or two. */
+/* A file's time is that of the last tick of the server's kernel, or has a resolution of one or two
+ * seconds. */
 static int64_t grain_of(int64_t modified_ns)
 {
     return modified_ns % SECOND_NS ? TICK_NS_MAX : 2 * SECOND_NS;
@@ -381,8 +380,8 @@ struct listing {
     struct dir *dir;
     int (*fn)(const struct tier_object *object, void *arg);
     void *arg;
-    char *last;   /* what was given last: a repetition goes on behind it; NULL: nothing yet */
-    bool is_over; /* by what fn said, which is not tried again */
+    char *last;   /* the last object passed to fn: a retry continues after it; NULL: none yet */
+    bool is_over; /* fn ended the list, so it is not retried */
 };
 
 static int give_object(const struct tier_object *object, void *arg)
@@ -488,7 +487,7 @@ static const struct tier_ops dir_ops = {
     .space = dir_space,
 };
 
-/* A process that died may not have made durable what it named in them. */
+/* A process that died may not have made the names in them durable. */
 static void dir_mark_directories(struct dir *d)
 {
     static const char *const directories[] = {"packs", "runs", "copies", "heads"};

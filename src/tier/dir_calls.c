@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Order of a put: the content is durable (fsync) under a temporary name, then it gets its own by
- * rename() or, where that must not replace anything, by link(). What failed is done anew from the
- * beginning, in a new file: a failed fsync says nothing about a second one. */
+/* Order of a put: the content is made durable (fsync) under a temporary name, then named by
+ * rename() or, if it must not replace anything, by link(). After an error the put starts over in a
+ * new file: a second fsync of the same file proves nothing. */
 #include "tier/dir_calls.h"
 
 #include <fcntl.h>
@@ -23,10 +23,10 @@
 #include "tier/dir_list.h"
 
 #define CLOCK_FILE ".clock"
-#define ZFS_SUPER_MAGIC 0x2fc12fc1 /* not in magic.h, nor is: */
+#define ZFS_SUPER_MAGIC 0x2fc12fc1 /* not in magic.h, like: */
 #define BCACHEFS_SUPER_MAGIC 0xca451a4e
 #define COPY_STEP MIB
-#define ENTRIES_BYTES 8192u /* of a message */
+#define ENTRIES_BYTES 8192u /* of one message */
 
 static int64_t time_of(const struct stat *st)
 {
@@ -35,8 +35,8 @@ static int64_t time_of(const struct stat *st)
 
 /* --- the directory itself --------------------------------------------------------------------- */
 
-/* The directory's own name must last, too. A parent that may not be read is not ours, and nothing
- * was made in it. */
+/* Makes the directory's own name durable. If the parent cannot be opened for reading, the directory
+ * was not created by us. */
 static int sync_parent(const char *path)
 {
     _cleanup_free_ char *parent = xasprintf("%s/..", path);
@@ -58,8 +58,8 @@ static int do_resolve(const char *path, struct dir_answer *answer, char *out)
     return r < 0 ? r : dir_answer_with_text(answer, out, whole);
 }
 
-/* Where anyone may write, another user may have made a directory under our name, and reads and
- * replaces what is put there. `in`: the directory that it lies in. */
+/* In a directory that anyone may write to, another user may have created the directory first, and
+ * could read and replace its objects. `in`: the directory that contains it. */
 static int check_maker(int fd, int in)
 {
     struct stat st, above;
@@ -69,7 +69,7 @@ static int check_maker(int fd, int in)
     return !is_trusted && above.st_mode & S_IWOTH ? -EPERM : 0;
 }
 
-/* A parent that cannot be opened is not open to all. */
+/* A parent that cannot be opened is not writable for everyone. */
 static int check_maker_of_root(int fd)
 {
     _cleanup_close_ int parent = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -111,8 +111,8 @@ static int look_at_place(int fd, struct dir_place *ret)
     return 0;
 }
 
-/* A directory that was emptied, or put there in its place, has no marker: a store that began there
- * would publish beside what is gone. */
+/* A directory that was emptied, or replaced, has no marker: a store that started over there would
+ * publish beside the lost objects. */
 static bool is_same_dir_place(const struct dir_place *known, const struct dir_place *now)
 {
     bool made_then = known->made_ns == 0 || now->made_ns == 0 || known->made_ns == now->made_ns;
@@ -134,8 +134,8 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
     return true;
 }
 
-/* A disk's filesystem has a number of its own, which statfs tells wherever the disk is. Another, as
- * of a server, has its source instead: it has no number, or one that each mount makes anew. */
+/* A filesystem on a disk has an id of its own, which statfs returns on any machine. Others, e.g. of
+ * a server, are identified by type and source: they have no id, or each mount makes a new one. */
 static int look_at_filesystem(int fd, struct tier_place *ret)
 {
     struct stat st, root;
@@ -146,7 +146,7 @@ static int look_at_filesystem(int fd, struct tier_place *ret)
     struct search search = {.device = st.st_dev, .place = ret};
     (void)snprintf(ret->shown, sizeof ret->shown, "type %lx", (unsigned long)fs.f_type);
     if (mountinfo_read("/proc/self/mountinfo", see_mount, &search) < 0)
-        search.device = 0; /* without /proc the number of the type must do */
+        search.device = 0; /* without /proc, the number of the type must do */
     ret->is_of_root = stat("/", &root) == 0 && root.st_dev == st.st_dev;
     unsigned id[2];
     memcpy(id, &fs.f_fsid, sizeof id);
@@ -161,7 +161,7 @@ static int look_at_filesystem(int fd, struct tier_place *ret)
     return 0;
 }
 
-/* Where the filesystem was unmounted, the path leads to an empty directory of this machine. */
+/* If the filesystem is not mounted, the path leads to an empty directory of this machine. */
 static int do_open(struct dir_talk *talk, const struct dir_request *request, const char *path,
                    struct dir_answer *answer, char *out)
 {
@@ -179,7 +179,7 @@ static int do_open(struct dir_talk *talk, const struct dir_request *request, con
     if (request->is_known && !is_same_dir_place(&request->known, &answer->place))
         return -ESTALE;
     if (!atomic_load(&talk->root->path))
-        atomic_store(&talk->root->path, xstrdup(path)); /* of the process, to its end */
+        atomic_store(&talk->root->path, xstrdup(path)); /* owned by the process until it ends */
     answer->count = sizeof lies;
     atomic_store(&talk->root->read_only, request->read_only);
     int old = -1, own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -187,7 +187,7 @@ static int do_open(struct dir_talk *talk, const struct dir_request *request, con
         return -errno;
     if (atomic_compare_exchange_strong(&talk->root->fd, &old, own))
         return 0;
-    r = dup3(own, old, O_CLOEXEC) < 0 ? -errno : 0; /* others use the number */
+    r = dup3(own, old, O_CLOEXEC) < 0 ? -errno : 0; /* other threads use the number */
     (void)close(own);
     return r;
 }
@@ -202,15 +202,15 @@ static int open_directory(int root, const char *directory)
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
                            .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
     int fd = (int)syscall(SYS_openat2, root, directory, &how, sizeof how);
-    /* before Linux 5.6, or in a sandbox of that time */
+    /* before Linux 5.6, or in a sandbox that does not know the call */
     if (fd < 0 && (errno == ENOSYS || errno == EPERM))
         fd = openat(root, directory, O_PATH | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     return fd < 0 ? -errno : fd;
 }
 
-/* Into the directory that the object is in: *name is its name there. Another user who may write
- * here does not lead us out of the directory by a symbolic link in the place of a directory: we may
- * be root, and content and names are written. *ret_own is to be closed. */
+/* Opens the directory of the object, and sets *name to its name in there. Symbolic links in place
+ * of a directory are not followed: another user with write access could lead us out of the remote,
+ * and we may be root. The caller closes *ret_own. */
 static int enter_directory(struct dir_talk *talk, const char **name, int *ret_own)
 {
     const char *slash = strrchr(*name, '/');
@@ -229,7 +229,7 @@ static int enter_directory(struct dir_talk *talk, const char **name, int *ret_ow
 
 /* --- put -------------------------------------------------------------------------------------- */
 
-/* Beside the object, so that it can be moved to its name; no object begins with a dot. */
+/* In the directory of the object, so that it can be renamed there; no object begins with a dot. */
 static char *temporary_name(const char *object)
 {
     uint64_t number;
@@ -240,8 +240,8 @@ static char *temporary_name(const char *object)
                      (unsigned long long)number);
 }
 
-/* Over NFS the answer to a link() that was carried out may be lost, and its repetition says that
- * the name is taken: by our file. */
+/* Over NFS the answer to a successful link() may be lost; the kernel's retry then finds the name
+ * taken, by our own file. */
 static bool is_ours(const struct dir_talk *talk, int fd, const char *object)
 {
     struct stat ours, theirs;
@@ -261,7 +261,7 @@ static int link_new_object(const struct dir_talk *talk, int fd, const char *temp
         return is_ours(talk, fd, object) ? 0 : -EEXIST;
     if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS)
         return -errno;
-    /* A filesystem without hard links. */
+    /* The filesystem has no hard links. */
     return renameat2(root, temporary, root, object, RENAME_NOREPLACE) < 0 ? -errno : 0;
 }
 
@@ -271,7 +271,8 @@ static bool is_given_up(const struct dir_talk *talk)
     return recv(talk->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
-/* The content is not read again soon, and memory belongs to the trainer. */
+/* Drops the content from the page cache: it is not read again soon, and memory belongs to the
+ * trainer. */
 static int write_content(struct dir_talk *talk, int fd, const struct dir_request *request,
                          const char *content, size_t content_len)
 {
@@ -281,7 +282,7 @@ static int write_content(struct dir_talk *talk, int fd, const struct dir_request
         r = -errno;
     if (r == 0)
         (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    /* The memory that the content was taken from may have had another use since. */
+    /* The caller may have given up and reused the memory during the write. */
     return r == 0 && is_given_up(talk) ? -ECANCELED : r;
 }
 
@@ -318,7 +319,7 @@ static int copy_content(int from, int to)
     return r == 0 && fsync(to) < 0 ? -errno : r;
 }
 
-/* In a file of its own. What is gone meanwhile need not be. */
+/* Copies the object into a new file and renames that over it. The object may be gone meanwhile. */
 static int do_store_again(struct dir_talk *talk, const char *object)
 {
     int root = talk->at;
@@ -338,8 +339,8 @@ static int do_store_again(struct dir_talk *talk, const char *object)
     return r;
 }
 
-/* Its name is durable before anything lies in it. After a failed fsync it goes, to be made anew:
- * another fsync of the same name says nothing. */
+/* Makes the directory's name durable before it is used. If the fsync fails the directory is
+ * removed, to be created again later: another fsync of the same name would prove nothing. */
 static int do_make_directory(int parent, const char *directory)
 {
     if (mkdirat(parent, directory, 0700) < 0)
@@ -353,8 +354,8 @@ static int do_make_directory(int parent, const char *directory)
 
 /* --- the rest --------------------------------------------------------------------------------- */
 
-/* Opened anew each time: a descriptor that is kept may be of a file that was replaced. Without
- * waiting: a fifo in its place would hold this thread for ever. */
+/* Opened for each call: a cached descriptor may belong to a file that was replaced. Nonblocking: a
+ * fifo of that name would hold this thread for ever. */
 static int do_get(struct dir_talk *talk, const struct dir_request *request, const char *object,
                   struct dir_answer *answer, char *out)
 {
@@ -369,7 +370,7 @@ static int do_get(struct dir_talk *talk, const struct dir_request *request, cons
         r = io_pread_full(fd, out, request->len, request->offset);
     if (r == 0 && request->len <= DIR_INLINE_MAX)
         answer->count = (uint32_t)request->len;
-    return r == -EISDIR || r == -ESPIPE ? -ENOENT : r; /* as a directory, a fifo is no object */
+    return r == -EISDIR || r == -ESPIPE ? -ENOENT : r; /* a directory or a fifo is no object */
 }
 
 static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer *answer)
@@ -382,8 +383,8 @@ static int do_stat(struct dir_talk *talk, const char *object, struct dir_answer 
     return S_ISREG(st.st_mode) ? 0 : -ENOENT;
 }
 
-/* Only a failed fsync says that names may be lost; where the directory could not be opened (no
- * descriptor was left), nothing happened. */
+/* Names may be lost only if fsync itself fails; if the directory could not be opened (out of
+ * descriptors), nothing happened. */
 static int do_sync_directory(struct dir_talk *talk, const char *directory,
                              struct dir_answer *answer)
 {
@@ -397,8 +398,8 @@ static int do_sync_directory(struct dir_talk *talk, const char *directory,
     return -errno;
 }
 
-/* Filesystems that one kernel has mounted, and NFS: its server tells the time. Others (Lustre,
- * CephFS, FUSE) may take it of each client. */
+/* Local filesystems, which have one kernel's clock, and NFS, whose server sets the times. With
+ * others (Lustre, CephFS, FUSE) each client may set them by its own clock. */
 static bool has_one_clock(int64_t fs_type)
 {
     static const int64_t types[] = {EXT4_SUPER_MAGIC,      XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
@@ -411,8 +412,8 @@ static bool has_one_clock(int64_t fs_type)
     return false;
 }
 
-/* The time that the server gives a file which is touched. (Lustre takes the client's: there the
- * nodes' clocks must agree.) */
+/* Touches a file and reads the time that the server gave it. (Lustre uses the client's clock: there
+ * the clocks of the nodes must agree.) */
 static int touch_clock(const struct dir_talk *talk, struct dir_answer *answer)
 {
     struct statfs fs;
@@ -484,7 +485,7 @@ static int clock_for_list(void *arg, int64_t *ret_ns)
     return 0;
 }
 
-/* Gives also the names found before an error: the repetition goes on behind them. */
+/* Sends also the names found before an error: the retry continues after them. */
 static int do_list(struct dir_talk *talk, const char *directory, const char *after)
 {
     struct batch *b = xcalloc(1, sizeof *b);
@@ -502,15 +503,15 @@ static int do_list(struct dir_talk *talk, const char *directory, const char *aft
     return r < 0 ? r : sent;
 }
 
-/* The directory was removed: nothing can be named in it, and what is missing there says
- * nothing of an object. */
+/* The directory was removed: nothing can be created in it, and a missing name says nothing about an
+ * object. */
 static bool is_dir_removed(int root)
 {
     struct stat st;
     return fstat(root, &st) == 0 && st.st_nlink == 0;
 }
 
-/* Names in a directory that was moved away would not be found. */
+/* Names created in a directory that was moved away would not be found. */
 static bool left_its_path(const struct dir_talk *talk)
 {
     const char *path = atomic_load(&talk->root->path);
@@ -535,7 +536,7 @@ static bool is_of_an_object(enum dir_verb verb)
 static int carry_out(struct dir_talk *talk, const struct dir_request *request, const char *name,
                      size_t content_len, struct dir_answer *answer, char *out)
 {
-    /* The client believes that it is open, as it was in the process before this one. */
+    /* the client believes that it is open, as it was in the previous helper process */
     if (root_fd(talk) < 0 && request->verb != DIR_RESOLVE && request->verb != DIR_OPEN)
         return -ESTALE;
     if (request->verb != DIR_RESOLVE && request->verb != DIR_OPEN &&
@@ -583,5 +584,5 @@ void dir_calls_do(struct dir_talk *talk, const struct dir_request *request, cons
     if (answer->result < 0)
         answer->count = 0;
     if (answer->result < 0)
-        dir_pump_done(&talk->pump); /* something may be left in it */
+        dir_pump_done(&talk->pump); /* content may be left in it */
 }

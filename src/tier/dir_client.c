@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The channels to the helper process, and its start. A call that is given up leaves its channel,
- * and with it a thread of the helper, behind: it is *stuck* until the filesystem answers. At most
- * STUCK_MAX channels are; then calls only wait for one of them to come back. */
+ * and a thread of the helper, behind: the channel is *stuck* until the filesystem answers. With
+ * STUCK_MAX stuck channels, calls wait until one of them is released. */
 #include "tier/dir_talk.h"
 
 #include <fcntl.h>
@@ -94,7 +94,7 @@ int dir_client_place(struct dir_client *c, struct tier_place *ret)
     return c->locked.has_place ? 0 : -EAGAIN;
 }
 
-/* Has the other end let go of it? What it said before is of no interest. */
+/* Has the helper closed its end? Late messages are dropped. */
 static bool is_released(int socket)
 {
     char buf[64];
@@ -116,7 +116,8 @@ static void sweep_stuck_locked(struct dir_client *c)
     }
 }
 
-/* The helper sees that no caller waits any more; the socket stays until it has let go. */
+/* Tells the helper by the shutdown that no caller waits any more; our socket stays open until the
+ * helper has closed its end. */
 static void leave_channel(struct dir_client *c, struct channel *channel)
 {
     (void)shutdown(channel->socket, SHUT_WR);
@@ -165,12 +166,12 @@ static int start_helper(struct dir_client *c)
     if (r == 0)
         c->locked.process = process;
     (void)pthread_cond_broadcast(&c->started);
-    return r < 0 ? -ECONNRESET : 0; /* ENOENT, of a /proc that is not mounted, would say that an
-                                       object is missing */
+    /* e.g. ENOENT if /proc is not mounted: it would mean that an object is missing */
+    return r < 0 ? -ECONNRESET : 0;
 }
 
-/* A channel has ended by itself. If so has the helper, its successor must open the
- * directory first. */
+/* Call when a channel was closed by the other end. If the helper has ended, the next one must first
+ * open the directory. */
 static void see_end(struct dir_client *c)
 {
     struct channel *idle = NULL;
@@ -212,7 +213,7 @@ static int take_channel(struct dir_client *c, struct channel **ret)
     TRY(start_helper(c));
     channel = xmalloc(sizeof *channel);
     *channel = (struct channel){.socket = -1, .out = -1, .in = -1};
-    /* so that the socket is not closed meanwhile; nothing of it blocks */
+    /* held so that the socket is not closed meanwhile; the call does not block */
     mutex_lock(&c->locked.lock);
     int r = c->locked.process.pid > 0 ? dir_process_channel(&c->locked.process, &channel->socket)
                                       : -ECONNRESET;
@@ -228,7 +229,7 @@ static int take_channel(struct dir_client *c, struct channel **ret)
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
-/* Asks the server, whatever is cached. */
+/* Sends a request that the server must answer, not a cache. */
 static bool server_answers(struct dir_client *c, const struct dir_call *call)
 {
     struct dir_call space = {.verb = DIR_SPACE,
@@ -239,7 +240,7 @@ static bool server_answers(struct dir_client *c, const struct dir_call *call)
     return dir_client_call(c, &space, NULL) == 0;
 }
 
-/* The channel is used up where something may be left in it. *channel is NULL then. */
+/* A channel that may still contain messages or content is not reused: *channel is set to NULL. */
 static int talk_on(struct dir_client *c, const struct dir_call *call, struct channel **channel,
                    struct dir_answer *ret)
 {
@@ -277,8 +278,8 @@ static int await_room(struct dir_client *c, const struct dir_call *call)
             return -ECANCELED;
         if (clock_monotonic_ns() > deadline)
             return -ETIMEDOUT;
-        /* For what hangs in the other process; others may close those sockets meanwhile, so they
-         * are looked at, and not polled. */
+        /* The stuck sockets are checked at each tick, not polled: other threads may close them
+         * meanwhile. */
         (void)poll(&(struct pollfd){.fd = c->stop_fd, .events = POLLIN}, 1, STUCK_TICK_MS);
     }
     return interrupted ? -ECANCELED : 0;
@@ -290,7 +291,8 @@ static bool call_needs_open(struct dir_client *c, const struct dir_call *call)
     return call->verb != DIR_OPEN && call->verb != DIR_RESOLVE && !c->locked.is_open;
 }
 
-/* An error of the directory must not be taken for one of an object. */
+/* Opens the directory first, if needed. An error of that must not look like an error of the
+ * object. */
 static int open_first(struct dir_client *c, const struct dir_call *call, struct channel **channel)
 {
     struct dir_call open = {.verb = DIR_OPEN,

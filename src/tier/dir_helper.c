@@ -13,13 +13,14 @@
 #include "base/process.h"
 #include "tier/dir_calls.h"
 
-#define REAP_MS 1000 /* one that hangs in its filesystem does not end */
+#define REAP_MS 1000 /* a helper that hangs in its filesystem does not end */
 
 extern char **environ;
 
 /* --- in the helper ---------------------------------------------------------------------------- */
 
-/* A message, and the descriptor that came with it (-1: none). Its length, 0 at the end. */
+/* Receives a message, and the descriptor sent with it (-1: none). Returns its length, 0 at the
+ * end. */
 static ssize_t receive_message(int socket, void *buf, size_t size, int *ret_fd)
 {
     union {
@@ -100,16 +101,16 @@ static void begin_channel(struct dir_root *root, int socket)
     *talk = (struct dir_talk){.root = root, .socket = socket, .in = -1, .out = -1};
     dir_pump_init(&talk->pump);
     if (thread_start(&thread, "cairn-dir-call", serve_channel, talk) == 0) {
-        (void)pthread_detach(thread); /* no thread may wait for one: it may hang */
+        (void)pthread_detach(thread); /* nobody joins it, as it may hang */
         return;
     }
     (void)close(socket);
     free(talk);
 }
 
-/* This thread never touches the directory, so it sees the end. All signals but SIGKILL are blocked:
- * the end of the daemon, which a service manager tells all of its processes, is not ours to follow,
- * for the daemon still needs us then. */
+/* This thread never touches the directory, so it sees the end of the socket. All signals but
+ * SIGKILL are blocked: a service manager sends its stop signal to all processes, but the daemon
+ * still needs the helper while it ends. */
 static void helper_main(void)
 {
     static struct dir_root root = {.fd = -1};
@@ -125,8 +126,8 @@ static void helper_main(void)
             begin_channel(&root, fd);
 }
 
-/* Before main(), in whatever program was started as the helper: a daemon, a verb, or a test of this
- * code. */
+/* Runs before main(), in whichever program was started as the helper: a daemon, a command, or a
+ * test of this code. */
 __attribute__((constructor)) static void become_helper(int argc, char **argv)
 {
     if (argc < 1 || strcmp(argv[0], DIR_HELPER_NAME) != 0)
@@ -135,7 +136,7 @@ __attribute__((constructor)) static void become_helper(int argc, char **argv)
     _exit(0); /* threads that hang are left to the kernel */
 }
 
-/* --- in the process that uses it -------------------------------------------------------------- */
+/* --- in the process that uses the helper ------------------------------------------------------ */
 
 static int set_helper_files(posix_spawn_file_actions_t *files, int socket)
 {

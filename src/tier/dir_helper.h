@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The helper process of a directory tier: it makes the calls into the directory, which may hang for
- * as long as its server is away. A process with a thread in such a call cannot end, and keeps what
- * it holds: so the one with the store's lock and the mount makes none of them. Lives until its
- * socket ends, or it is killed. */
+/* The helper process of a directory tier makes the calls into the directory, which may hang for as
+ * long as its server is away. A process with a thread in such a call cannot end, and keeps its
+ * descriptors: so the process with the store's lock and the mount makes no such call. Lives until
+ * its socket is closed, or it is killed. */
 #pragma once
 
 #include <sys/types.h>
@@ -15,17 +15,19 @@ struct dir_process {
     int socket;
 };
 
-/* Starts this very program as helper; no descriptor of ours goes with it. `path` is for `ps`. */
+/* Starts this same program as the helper, which inherits no descriptor but its socket. `path` is
+ * shown by `ps`. */
 CAIRN_MUST_CHECK int dir_process_start(const char *path, struct dir_process *ret);
 
-/* Our end of a new channel: see tier/dir_wire.h. Does not block. */
+/* Returns our end of a new channel: see tier/dir_wire.h. Does not block. */
 CAIRN_MUST_CHECK int dir_process_channel(const struct dir_process *process, int *ret_socket);
 
-/* Has it ended by itself? Then it is reaped. */
+/* Has the process ended by itself? If so, it has been reaped. */
 CAIRN_MUST_CHECK bool dir_process_is_over(const struct dir_process *process);
 
-/* Kills it. False: it hangs in the directory, and ends when that answers; no call waits for it. */
+/* Kills the process. False: it hangs in the directory and ends once the filesystem answers; no call
+ * waits for it. */
 bool dir_process_end(struct dir_process *process);
 
-/* One message without waiting, with a descriptor (-1: none). */
+/* Sends one message without blocking, with a descriptor (-1: none). */
 CAIRN_MUST_CHECK int dir_send(int socket, struct iovec *parts, size_t count, int fd);

@@ -11,8 +11,8 @@
 #define DEPTH_MAX 16u
 #define LEFTOVER_AGE_NS (24ll * 3600 * 1000000000)
 
-/* Names of one directory; those of directories end in '/', which puts them where what is in
- * them belongs. */
+/* Names in one directory. Those of directories end in '/', so that they sort where their contents
+ * belong. */
 DEFINE_VECTOR(names, char *);
 
 static void names_done(struct names *names)
@@ -32,8 +32,8 @@ static int64_t time_of(const struct stat *st)
     return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
 }
 
-/* Removes the leftover of a put that never ended; by the server's clock, since others may be at
- * work. Fails silently: the next list comes by again. */
+/* Removes the leftover of a put that did not end, if it is old by the server's clock, since another
+ * node may still be writing it. Errors are ignored: the next list tries again. */
 static void remove_leftover(struct dir_listing *l, int fd, const char *name)
 {
     struct stat st;
@@ -100,7 +100,7 @@ static int walk_name(struct dir_listing *l, int fd, const char *directory, const
     if (object[len - 1] != '/')
         return after && strcmp(object, after) <= 0 ? 0 : give_file(l, fd, name, object);
     if (after && strncmp(object, after, len) < 0)
-        return 0; /* all in it comes before */
+        return 0; /* all names in it sort before `after` */
     object[len - 1] = '\0';
     return walk_directory(l, object, depth + 1);
 }

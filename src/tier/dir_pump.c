@@ -21,7 +21,7 @@ void dir_pump_done(struct dir_pump *pump)
     dir_pump_init(pump);
 }
 
-/* A user who may not have a large pipe has a smaller one. */
+/* A user who exceeds the limit for large pipes gets a smaller one. */
 static int prepare_pipe(struct dir_pump *pump)
 {
     if (pump->pipe[0] >= 0)
@@ -32,7 +32,7 @@ static int prepare_pipe(struct dir_pump *pump)
     return 0;
 }
 
-/* At most `len` bytes; 0 at the end of what `from` has. */
+/* Moves at most `len` bytes; returns 0 at the end of `from`. */
 static ssize_t move_bytes(int from, loff_t *from_at, int to, loff_t *to_at, uint64_t len)
 {
     ssize_t n;
@@ -87,7 +87,7 @@ static int copy_out(int from, uint64_t at, int to, uint64_t len)
     return r;
 }
 
-/* Everything of the `len` bytes in our pipe. */
+/* Moves all `len` bytes that are in our pipe to `to`. */
 static int empty_into(struct dir_pump *pump, int to, loff_t *at, uint64_t len)
 {
     while (len > 0) {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One call over one channel: the request, content through pipes, the answer, and how long they may
- * take.
+/* One call over one channel: the request, content through pipes, the answer, and their time limits.
  *
- * Content that is slower than PACE_LEAST over the limit is given up.
+ * Content that moves slower than PACE_LEAST over the limit is given up.
  *
- * While the directory answers nothing (`silent_since`), a call waits for LEAST_NS only: its time
- * began with that of the first. One that answers, but makes nothing durable in time, is slow
- * (`slow_ns`): a put that is given up there and begun again would be given up again. So each one
- * that runs out of time doubles the time of the next, up to SLOW_MAX_NS, and when nothing was slow
- * for as long, the usual limit is back. */
+ * While the directory answers no call (`silent_since`), a new call waits for LEAST_NS only: its
+ * time counts from the first unanswered call. A directory that answers, but does not make content
+ * durable in time, is slow (`slow_ns`): a put that is given up and started over would be given up
+ * again. So each call that times out there doubles the limit of the next, up to SLOW_MAX_NS; after
+ * as long without a slow call the usual limit applies again. */
 #include "tier/dir_talk.h"
 
 #include <fcntl.h>
@@ -20,13 +19,13 @@
 #include "base/log.h"
 #include "tier/pace.h"
 
-/* An fsync on a server that is busy may take long, and is no hang. */
+/* An fsync on a busy server may take long without being a hang. */
 #define SLOW_NS (15ll * 1000000000)
 #define SLOW_MAX_NS (600ll * 1000000000)
 #define LEAST_NS (1ll * 1000000000)
 #define TICK_MS 100
 
-/* One call under way. */
+/* One call in progress. */
 struct talk {
     struct dir_client *client;
     const struct dir_call *call;
@@ -36,11 +35,11 @@ struct talk {
     int64_t began;          /* monotonic, ns */
     struct pace pace;       /* of its content */
     int64_t limit;          /* ns from the last progress */
-    int64_t waited;         /* ns from the last of its content to the answer */
-    uint64_t moved;         /* bytes of content that went through the pipe */
+    int64_t waited;         /* ns from the end of its content to the answer */
+    uint64_t moved;         /* bytes of content moved through the pipe */
     bool answered;
     char *buf;  /* DIR_MESSAGE_MAX */
-    char *step; /* of a source: TIER_SOURCE_STEP, what was read last */
+    char *step; /* of a source: the last TIER_SOURCE_STEP bytes read */
     uint64_t step_at, step_len;
 };
 
@@ -72,8 +71,7 @@ static int64_t slow_locked(const struct dir_client *client)
     return client->locked.slow_at + SLOW_MAX_NS > clock_monotonic_ns() ? client->locked.slow_ns : 0;
 }
 
-/* Sets the time limit of a call. A call that is under way may get a longer limit, never a shorter
- * one. */
+/* Sets the time limit of a call. For a call in progress it may grow, but never shrinks. */
 static void set_limit_locked(struct talk *t)
 {
     check_held(&t->client->locked.lock);
@@ -96,7 +94,7 @@ static int64_t deadline_of(struct talk *t)
     return least > common ? least : common < deadline ? common : deadline;
 }
 
-/* A call took so long, or longer. True: the next may take longer than was so until now. */
+/* Notes that a call took that long, or longer. True: the limit for later calls has grown. */
 static bool note_slow_locked(struct dir_client *c, int64_t took)
 {
     check_held(&c->locked.lock);
@@ -120,8 +118,8 @@ void dir_talk_timed_out(struct dir_client *c, const struct dir_end *end, bool is
                  c->path, (long long)(end->limit_ns / 1000000000), (long long)seconds);
 }
 
-/* The end of a pipe that goes with the request; -1: the helper has it already, or none is needed.
- * *ret_theirs is closed after it. */
+/* Creates a pipe if the call needs one that the helper does not have yet. *ret_theirs: its end to
+ * send with the request and then to close; -1: none. */
 static int pipe_for(struct talk *t, int *ret_theirs)
 {
     bool is_get = t->call->verb == DIR_GET;
@@ -131,7 +129,7 @@ static int pipe_for(struct talk *t, int *ret_theirs)
         return 0;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return -errno;
-    /* a user who may not have a large one has a smaller one */
+    /* a user who exceeds the limit for large pipes gets a smaller one */
     (void)fcntl(ends[0], F_SETPIPE_SZ, DIR_PIPE_BYTES);
     *ours = is_get ? ends[0] : ends[1];
     *ret_theirs = is_get ? ends[1] : ends[0];
@@ -173,7 +171,7 @@ static int send_request(struct talk *t)
     return r;
 }
 
-/* Where the next bytes of a source are in memory. */
+/* Returns the next bytes of a source, in memory. */
 static int next_of_source(struct talk *t, struct iovec *ret)
 {
     struct tier_source *source = t->call->source;
@@ -188,8 +186,8 @@ static int next_of_source(struct talk *t, struct iovec *ret)
     return 0;
 }
 
-/* The step is filled again while the pipe may still hold what came from it: so the pipe gets a
- * copy. */
+/* Copies into the pipe: the buffer is refilled while the pipe may still hold earlier bytes of
+ * it. */
 static ssize_t push_copy(struct talk *t)
 {
     struct iovec part;
@@ -201,8 +199,8 @@ static ssize_t push_copy(struct talk *t)
     return write(t->channel->out, part.iov_base, part.iov_len);
 }
 
-/* The pages themselves go into the pipe: they are read from there by the helper's write, in one
- * copy. */
+/* Moves the pages themselves into the pipe: the helper's write reads from them, so there is only
+ * one copy. */
 static int push_content(struct talk *t)
 {
     const struct dir_call *call = t->call;
@@ -213,7 +211,7 @@ static int push_content(struct talk *t)
         n = write(t->channel->out, part.iov_base, part.iov_len);
     if (n < 0 && call->source && call->source->error < 0)
         return call->source->error;
-    /* why it ended comes on the socket */
+    /* if the pipe was closed, the reason arrives on the socket */
     if (n < 0)
         return errno == EAGAIN || errno == EINTR || errno == EPIPE ? 0 : -errno;
     t->moved += (uint64_t)n;
@@ -250,7 +248,8 @@ static int take_entries(struct talk *t, const char *at, size_t len)
     return 0;
 }
 
-/* Nonzero ends the call: what it returns, where a listing is to go on no more. */
+/* Receives a message. A nonzero result ends the call: an error, or the result of the listing's
+ * callback. */
 static int take_dir_answer(struct talk *t)
 {
     ssize_t n = recv(t->channel->socket, t->buf, DIR_MESSAGE_MAX, MSG_DONTWAIT);
@@ -282,7 +281,7 @@ static int take_dir_answer(struct talk *t)
     return 0;
 }
 
-/* All was said, and all content is here. */
+/* The answer has arrived, and all content. */
 static bool is_complete(const struct talk *t)
 {
     bool has_content =
@@ -290,7 +289,7 @@ static bool is_complete(const struct talk *t)
     return t->answered && (t->answer.result < 0 || has_content);
 }
 
-/* 1: something may have come. */
+/* Returns 1 if there may be something to receive or send. */
 static int wait_for_more(struct talk *t)
 {
     const struct dir_call *call = t->call;
@@ -314,15 +313,15 @@ static int wait_for_more(struct talk *t)
         return -ECANCELED;
     if (n <= 0)
         return 0;
-    /* A pipe whose other end is closed is ready for ever: the socket says why. */
+    /* a pipe whose other end is closed stays ready: an answer is needed to explain it */
     if (fds[2].revents & (POLLERR | POLLHUP) && !(fds[2].revents & POLLIN) && !fds[1].revents &&
         t->answered)
         return -EPROTO;
     return 1;
 }
 
-/* A piece of a listing holds many names, and the end of the content begins the wait for fsync.
- * Other content has to keep the least rate. */
+/* A message of a listing holds many names, and the end of the content begins the wait for fsync:
+ * both restart the clock. Other content must keep the least rate. */
 static void note_talk_progress(struct talk *t, uint64_t moved_before, bool was_answered)
 {
     if (t->answered && !was_answered)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside of the client of a directory (dir_client.c, dir_talk.c): its state, and one call over one
- * channel. */
+/* Internals of the client of a directory (dir_client.c, dir_talk.c): its state, and one call over
+ * one channel. */
 #pragma once
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 struct channel {
     int socket;
-    int out, in; /* our ends of pipes, not blocking; -1: none was needed yet */
+    int out, in; /* our ends of pipes, nonblocking; -1: not needed so far */
     struct channel *next;
 };
 
@@ -26,33 +26,34 @@ struct dir_client {
         struct cairn_mutex lock;
         struct dir_process process; /* pid -1: none */
         bool starting, interrupted;
-        /* the helper has opened it; `place` is where it was the first time */
+        /* the helper has opened the directory; `place` is its place when it was first opened */
         bool is_open, has_place;
         struct dir_place place;
         struct tier_place lies;
         struct channel *idle;
         int stuck[STUCK_MAX];
         unsigned stuck_count;
-        int64_t silent_since;     /* monotonic, ns; 0: it answers */
-        int64_t slow_ns, slow_at; /* what waits for an fsync may take so long; when that was found
-                                     (monotonic, ns) */
+        int64_t silent_since; /* monotonic, ns; 0: the directory answers */
+        /* how long a call with an fsync may take; when that was measured (monotonic, ns) */
+        int64_t slow_ns, slow_at;
     } locked;
 };
 
 /* The outcome of a call. */
 struct dir_end {
     struct dir_answer answer;
-    bool is_reusable;        /* nothing is left in the channel */
-    int64_t began, limit_ns; /* monotonic; how long it could go without an answer */
-    bool is_late;            /* it waits until something is durable, and had all of this time */
+    bool is_reusable;        /* no message or content is left in the channel */
+    int64_t began, limit_ns; /* monotonic; how long the call could go without an answer */
+    bool is_late;            /* the call includes an fsync, and used up its whole limit */
 };
 
-/* Makes the call; blocks until it is answered or given up. Returns 0 where the helper answered,
- * whatever it answered (ret->answer.result), else -ETIMEDOUT, -ECANCELED, -ECONNRESET or another
- * error of the channel. Takes the client's lock. */
+/* Makes the call; blocks until it is answered or given up. Returns 0 if the helper answered, with
+ * any result (ret->answer.result), else -ETIMEDOUT, -ECANCELED, -ECONNRESET or another error of the
+ * channel. Takes the client's lock. */
 CAIRN_MUST_CHECK int dir_talk(struct dir_client *client, const struct dir_call *call,
                               struct channel *channel, struct dir_end *ret);
 
-/* After -ETIMEDOUT. `is_slow`: the call is late, but the directory answers others, so one like it
- * gets more time from now on. Else the directory is silent. Takes the client's lock. */
+/* Call after -ETIMEDOUT. `is_slow`: the call was late, but the directory answers other calls, so
+ * later calls with an fsync get more time. Otherwise the directory counts as silent. Takes the
+ * client's lock. */
 void dir_talk_timed_out(struct dir_client *client, const struct dir_end *end, bool is_slow);

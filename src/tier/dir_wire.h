@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The protocol between a directory tier and its helper process. Both are the same program, so
- * plain structs will do.
+/* The protocol between a directory tier and its helper process. Both run the same program, so plain
+ * structs suffice.
  *
- * A channel is a pair of sockets (SOCK_SEQPACKET) with one call at a time on it, and one thread of
- * the helper at its end. A call is one struct dir_request, with the name and, where it is small,
- * the content behind it; the answer is one struct dir_answer, before which a listing has its
- * entries. Larger content goes through a pipe, whose other end came with the request that first
- * needed it: pages are moved there, not copied. A caller that gives up shuts the channel down for
- * sending. The helper looks for that before what it has written gets its name: from then on the
- * sender may use the memory for something else. */
+ * A channel is a pair of sockets (SOCK_SEQPACKET) with one call at a time, served by one thread of
+ * the helper. A call is one struct dir_request, followed by the name and, if it is small, the
+ * content. The answer is one struct dir_answer; the entries of a listing precede it. Larger content
+ * goes through a pipe, whose other end was sent with the first request that needed it: its pages
+ * are moved, not copied. A caller that gives up shuts its end down for sending. The helper checks
+ * for that before it names a written object: once it has given up, the caller may reuse the memory
+ * of the content. */
 #pragma once
 
 #include <limits.h>
@@ -16,18 +16,19 @@
 
 #include "tier/tier.h"
 
-#define DIR_HELPER_NAME "cairn-dir-helper" /* argv[0]; argv[1] is the path, to be seen in lists */
-#define DIR_HELPER_SOCKET 3                /* brings channels, one descriptor with each message */
-#define DIR_INLINE_MAX 16384u              /* content in messages; more goes through a pipe */
+/* argv[0]; argv[1] is the path, for lists of processes */
+#define DIR_HELPER_NAME "cairn-dir-helper"
+#define DIR_HELPER_SOCKET 3   /* receives channels: one descriptor per message */
+#define DIR_INLINE_MAX 16384u /* content in messages; more goes through a pipe */
 #define DIR_NAME_MAX PATH_MAX
 #define DIR_PIPE_BYTES (1 << 20)
 
 enum dir_verb {
     /* name: a path. The answer is that path without symbolic links; its last part need not exist */
     DIR_RESOLVE,
-    /* name: the path. Opens the directory for all later calls. -ESTALE: `known` is set, and it is
-     * another directory, or its marker is gone. Later calls fail with -ESTALE, too, after the
-     * directory was removed; calls that make names durable, also after its path leads elsewhere */
+    /* name: the path. Opens the directory for all later calls. -ESTALE: `known` is set, and this is
+     * another directory, or its marker is missing. Once the directory is removed, all later calls
+     * fail with -ESTALE; once its path leads elsewhere, so do calls that make names durable */
     DIR_OPEN,
     DIR_PUT,
     DIR_PUT_NEW,
@@ -37,25 +38,25 @@ enum dir_verb {
     DIR_REMOVE,
     DIR_MAKE_DIRECTORY,
     DIR_SYNC_DIRECTORY,
-    DIR_STORE_AGAIN, /* copied into a new file, which takes the name */
+    DIR_STORE_AGAIN, /* copies the object into a new file, which replaces it */
     DIR_NOW,
     DIR_SPACE,
 };
 
-#define DIR_MARKER "cairn" /* the object that says what a prefix is */
+#define DIR_MARKER "cairn" /* the object that identifies a prefix */
 
-/* Names a directory on a filesystem. An inode number comes again when a directory was removed: so
- * when it was made, too. */
+/* Identifies a directory within its filesystem. The inode number of a removed directory may be
+ * reused, so the time of creation is part of it. */
 struct dir_place {
     uint64_t ino;
     int64_t fs_type;
-    int64_t made_ns; /* 0: the filesystem does not tell */
+    int64_t made_ns; /* 0: the filesystem does not record it */
     bool has_marker;
 };
 
 struct dir_request {
     enum dir_verb verb;
-    uint32_t name_len; /* of what follows, with its NUL; the rest is content */
+    uint32_t name_len; /* of the name after this struct, with its NUL; the rest is content */
     uint64_t offset, len;
     struct dir_place known;
     bool is_known, read_only, may_make; /* DIR_OPEN */
@@ -66,17 +67,18 @@ enum dir_answer_kind { DIR_ANSWER, DIR_ENTRIES };
 struct dir_answer {
     enum dir_answer_kind kind;
     int32_t result; /* 0 or -errno */
-    bool is_lost;   /* DIR_SYNC_DIRECTORY failed so that names may be lost */
+    bool is_lost;   /* DIR_SYNC_DIRECTORY failed in a way that may lose names */
     /* DIR_ENTRIES: as many struct dir_entry follow; else bytes of content or text do */
     uint32_t count;
-    uint64_t len;           /* DIR_STAT */
-    int64_t modified_ns;    /* DIR_STAT, DIR_NOW */
-    bool is_shared;         /* DIR_NOW: who else touches a file there gets the same clock's time */
+    uint64_t len;        /* DIR_STAT */
+    int64_t modified_ns; /* DIR_STAT, DIR_NOW */
+    /* DIR_NOW: all clients of the directory get the time from the same clock */
+    bool is_shared;
     uint64_t total, free;   /* DIR_SPACE: bytes */
     struct dir_place place; /* DIR_OPEN; a struct tier_place follows */
 };
 
-/* Packed one after the other, the name with its NUL behind each. */
+/* Entries are packed; each is followed by its name with a NUL. */
 struct dir_entry {
     uint64_t len;
     int64_t modified_ns;

@@ -7,19 +7,20 @@
 #include "base/lock.h"
 #include "base/vector.h"
 
-/* A directory with names that are not durable yet. */
+/* A directory with names that may not be durable yet. */
 struct dirty {
     char *directory;
-    VECTOR(char *) objects; /* that were touched; of the directory that they lie in */
-    bool in_doubt;          /* an fsync of it failed: the next one says nothing of them */
+    VECTOR(char *) objects; /* touched objects directly in this directory */
+    /* an fsync of the directory failed: a later one proves nothing about these names */
+    bool in_doubt;
     struct dirty *next;
 };
 
 struct directories {
     int root_fd;
-    struct directories_ops ops; /* none: by root_fd */
+    struct directories_ops ops; /* empty: calls go through root_fd */
     directories_renew_fn *renew;
-    void *arg; /* of both */
+    void *arg; /* of both callbacks */
     pthread_cond_t synced;
     struct {
         struct cairn_mutex lock;
@@ -75,7 +76,7 @@ void directories_free(struct directories *directories)
     free(directories);
 }
 
-/* Takes over `fresh`. */
+/* Takes ownership of `fresh`. */
 static void add_dirty(struct directories *directories, struct dirty *fresh)
 {
     mutex_lock(&directories->locked.lock);
@@ -95,8 +96,8 @@ static void add_dirty(struct directories *directories, struct dirty *fresh)
         free_dirty_directory(fresh);
 }
 
-/* `directory`: the first `len` bytes; 0: the tier's own directory. `object`: NULL, or what lies in
- * it. */
+/* `directory`: the first `len` bytes; 0: the tier's own directory. `object`: the touched object in
+ * it, or NULL. */
 static void mark_directory(struct directories *directories, const char *directory, size_t len,
                            const char *object)
 {
@@ -109,9 +110,9 @@ static void mark_directory(struct directories *directories, const char *director
     add_dirty(directories, fresh);
 }
 
-/* All directories on the way: another thread may have made one just now and not have marked what is
- * above it yet. Those directly in the tier's directory were made durable when it was opened, or are
- * marked by directories_make(). */
+/* Marks all directories on the path: another thread may have just created one and not yet have
+ * marked its parent. Directories at the top level were made durable when the tier was opened, or
+ * are marked by directories_make(). */
 void directories_touch(struct directories *directories, const char *object)
 {
     const char *slash = strchr(object, '/');
@@ -150,8 +151,8 @@ int directories_make_parents(struct directories *directories, const char *object
     return 0;
 }
 
-/* Only a failed fsync says that names may be lost; where the directory could not be opened (no
- * descriptor was left), nothing happened. */
+/* Names may be lost only if fsync itself fails; if the directory could not be opened (out of
+ * descriptors), nothing happened. */
 static int directories_sync_directory(struct directories *directories, struct dirty *d)
 {
     if (directories->ops.sync)
@@ -164,7 +165,7 @@ static int directories_sync_directory(struct directories *directories, struct di
     return d->in_doubt ? -errno : 0;
 }
 
-/* After a failed fsync the names are made anew at once, and until that has worked. */
+/* After a failed fsync, makes new names at once; if that fails, the next sync tries again. */
 static int make_durable(struct directories *directories, struct dirty *d)
 {
     int r = d->in_doubt ? 0 : directories_sync_directory(directories, d);
@@ -177,8 +178,8 @@ static int make_durable(struct directories *directories, struct dirty *d)
     return r;
 }
 
-/* One at a time: a second caller must not return while the first one's fsync of its names is still
- * under way. */
+/* One sync at a time: a second caller must not return while the first one's fsync of its names is
+ * still in progress. */
 static struct dirty *begin_sync(struct directories *directories)
 {
     LOCK_SCOPE(&directories->locked.lock);

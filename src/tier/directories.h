@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Directories of a tier that is a directory: makes them, and makes durable what was named in them.
- * Any thread; no lock is held over I/O. */
+/* Creates the directories of a tier that is itself a directory, and makes the names in them
+ * durable. Any thread; no lock is held over I/O. */
 #pragma once
 
 #include "base/base.h"
 
 struct directories;
 
-/* Makes names of `directory` anew, for whose durability an fsync that failed says nothing, and none
- * that is tried again would: `objects` are those that were touched since the last one that worked.
- * Called until it works; the directory's fsync follows. */
+/* Called after a failed fsync of `directory`: retrying the fsync would prove nothing about names
+ * from before. Makes new names for `objects`, those touched since the last fsync that worked.
+ * Called until it succeeds; then the directory is fsynced. */
 typedef int directories_renew_fn(const char *directory, char *const *objects, size_t count,
                                  void *arg);
 
 /* `root_fd` is borrowed. */
 struct directories *directories_new(int root_fd, directories_renew_fn *renew, void *arg);
 
-/* The calls that reach the directories, where a descriptor does not. 0 or -errno; make: -EEXIST is
- * fine. *ret_in_doubt: an fsync failed, or may have. */
+/* For directories that cannot be reached by a descriptor. Return 0 or -errno; make: -EEXIST is
+ * fine. *ret_in_doubt: an fsync failed, or may have failed. */
 struct directories_ops {
     int (*make)(void *arg, const char *directory);
     int (*sync)(void *arg, const char *directory, bool *ret_in_doubt);
@@ -28,17 +28,18 @@ struct directories *directories_new_by(const struct directories_ops *ops,
 /* NULL is fine. */
 void directories_free(struct directories *directories);
 
-/* Makes one directory, whose parent is there; there already is no error. */
+/* Creates one directory, whose parent exists. It may exist already. */
 CAIRN_MUST_CHECK int directories_make(struct directories *directories, const char *directory);
 
-/* Makes all directories above `object`. */
+/* Creates all directories above `object`. */
 CAIRN_MUST_CHECK int directories_make_parents(struct directories *directories, const char *object);
 
-/* A name was made or removed: the directories above it are not durable until the next sync. */
+/* Call when a name was created or removed: the directories above it are not durable until the next
+ * sync. */
 void directories_touch(struct directories *directories, const char *object);
 
-/* Names in it may not be durable. */
+/* Marks a directory whose names may not be durable. */
 void directories_mark(struct directories *directories, const char *directory);
 
-/* Everything touched before is durable on return. */
+/* On return, every name touched before is durable. */
 CAIRN_MUST_CHECK int directories_sync(struct directories *directories);

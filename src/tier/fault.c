@@ -3,7 +3,7 @@
 
 struct fault {
     struct tier tier;
-    struct tier_ops ops; /* without what the tier below lacks */
+    struct tier_ops ops; /* those of the tier below, NULL for the same operations */
     struct tier *below;
     int (*fn)(const char *op, const char *object, void *arg);
     void *arg;

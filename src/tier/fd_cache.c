@@ -10,10 +10,10 @@ struct fd_cache {
     unsigned max;
     struct {
         struct cairn_mutex lock;
-        struct fd_entry *entries; /* `max` are few: a list will do */
+        struct fd_entry *entries; /* at most `max`, so a list will do */
         unsigned count;
         uint64_t clock;
-        uint64_t forgotten; /* calls of fd_cache_forget() */
+        uint64_t forgotten; /* number of calls of fd_cache_forget() */
     } locked;
 };
 
@@ -69,8 +69,8 @@ static void unlink_locked(struct fd_cache *cache, struct fd_entry *entry)
     cache->locked.count--;
 }
 
-/* Takes the longest unused entry out, for the caller to free. A failed one stays: it bears the
- * mark. */
+/* Removes the least recently used entry, for the caller to free. A failed entry stays, as it
+ * carries the mark. */
 static struct fd_entry *take_oldest_locked(struct fd_cache *cache)
 {
     check_held(&cache->locked.lock);
@@ -94,8 +94,8 @@ static int use_locked(struct fd_cache *cache, struct fd_entry *entry, struct fd_
     return 0;
 }
 
-/* Puts `fresh` into the cache, or uses the entry that another thread put there meanwhile. If an
- * object was forgotten since it was opened, `fresh` may be that one: it serves this user only. */
+/* Puts `fresh` into the cache, or uses the entry that another thread added meanwhile. If any object
+ * was forgotten since `fresh` was opened, it may be that one: then only this user gets it. */
 static int insert_entry(struct fd_cache *cache, struct fd_entry *fresh, uint64_t forgotten,
                         struct fd_entry **ret_entry)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Open descriptors of objects, shared by threads: opening one for every chunk that is read would
- * cost more than the read. Unused ones are closed in the order of their last use. Any thread; no
- * lock is held while a file is opened. */
+/* Open descriptors of objects, shared by threads: opening a file for every chunk read would cost
+ * more than the read. Unused descriptors are closed, least recently used first. Any thread; no lock
+ * is held while a file is opened. */
 #pragma once
 
 #include "base/base.h"
@@ -10,7 +10,7 @@ struct fd_cache;
 
 struct fd_entry {
     int fd;
-    /* The cache's own. */
+    /* owned by the cache */
     char *object;
     unsigned users;
     bool forgotten, failed;
@@ -18,21 +18,20 @@ struct fd_entry {
     struct fd_entry *next;
 };
 
-/* Keeps up to `max` descriptors open; more only while they are in use. Objects are relative to
+/* Keeps up to `max` descriptors open, and more only while they are in use. Objects are relative to
  * `root_fd` (borrowed); `flags` are those of open(). */
 struct fd_cache *fd_cache_new(int root_fd, int flags, unsigned max);
 
 /* No entry may be in use. */
 void fd_cache_free(struct fd_cache *cache);
 
-/* -EIO after fd_cache_fail(); otherwise what open() says. */
+/* -EIO after fd_cache_fail(); otherwise the error of open(). */
 CAIRN_MUST_CHECK int fd_cache_get(struct fd_cache *cache, const char *object,
                                   struct fd_entry **ret_entry);
 void fd_cache_put(struct fd_cache *cache, struct fd_entry *entry);
 
-/* The object must not be used again: every later fd_cache_get() of it fails, until it is
- * forgotten. */
+/* Marks the object as unusable: every later fd_cache_get() of it fails, until fd_cache_forget(). */
 void fd_cache_fail(struct fd_cache *cache, struct fd_entry *entry);
 
-/* The object was removed: closes its descriptor, or lets the last user close it. */
+/* The object was removed: closes its descriptor, now or after its last use. */
 void fd_cache_forget(struct fd_cache *cache, const char *object);

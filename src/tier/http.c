@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A caller makes its exchange ready, hands it to the thread that drives libcurl, and waits until
- * that thread gives it back. In between the exchange belongs to the driver. An exchange lies on the
- * stack of its caller, so the queue is never longer than there are threads that wait.
+/* A caller prepares its exchange, passes it to the thread that drives libcurl, and waits until that
+ * thread returns it. In between the exchange belongs to the driver. An exchange lies on the stack
+ * of its caller, so the queue is never longer than the number of waiting threads.
  *
- * libcurl's own limit of speed counts in whole seconds and not while a name is looked up or a
- * connection made. One clock of our own (tier/pace.h) covers all of it: name, connection,
- * handshake, request, head and body. */
+ * libcurl's own speed limit counts in whole seconds, and not during name lookup or connection. One
+ * clock of our own (tier/pace.h) covers everything: name, connection, handshake, request, head and
+ * body. */
 #include "tier/http.h"
 
 #include <curl/curl.h>
@@ -21,8 +21,8 @@
 #include "tier/http_socket.h"
 #include "tier/pace.h"
 
-/* Each exchange under way has one of these: with 32 connections 24 MiB. Larger ones
- * gained nothing. */
+/* Allocated for each exchange in progress: 24 MiB for 32 connections. Larger buffers gained
+ * nothing. */
 #define SEND_BUFFER (512l * 1024)
 #define RECEIVE_BUFFER (256l * 1024)
 
@@ -34,13 +34,13 @@ struct exchange {
     struct http_response *response;
     CURL *easy;
     size_t sent;
-    bool is_get, is_sent; /* is_sent: the other side has the whole body */
+    bool is_get, is_sent; /* is_sent: the peer has acknowledged the whole body */
     uint64_t received;    /* bytes of heads and bodies */
     struct pace pace;     /* of what was received and sent */
-    int64_t looked_ns;    /* when that was noted last */
+    int64_t looked_ns;    /* when `pace` was last updated */
     int64_t deadline_ns;  /* 0: none */
     int result;
-    bool done; /* under the lock; the driver lets go */
+    bool done; /* under the lock; set when the driver no longer uses the exchange */
     pthread_cond_t finished;
     struct exchange *next;
     char error[CURL_ERROR_SIZE];
@@ -54,19 +54,20 @@ struct http {
     char *ca_bundle, *user_agent;
     struct exchange *active; /* the driver's */
     unsigned active_count;   /* the driver's */
-    VECTOR(int) sockets;     /* the driver's: all that are open, owned by libcurl */
+    VECTOR(int) sockets;     /* the driver's: all open sockets, owned by libcurl */
     struct {
         struct cairn_mutex lock;
-        struct exchange *first, **last; /* wait for a connection */
-        CURL **spare;                   /* handles that keep their buffers; at most `connections` */
+        struct exchange *first, **last; /* waiting for a connection */
+        /* idle handles, which keep their buffers; at most `connections` */
+        CURL **spare;
         unsigned spare_count;
         bool interrupted, stopping;
     } locked;
 };
 
-/* --- what libcurl calls, in the driver -------------------------------------------------------- */
+/* --- callbacks of libcurl, in the driver ------------------------------------------------------ */
 
-/* Not to be inherited by programs that the daemon starts. */
+/* Programs started by the daemon must not inherit the socket. */
 static curl_socket_t on_socket_open(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct http *http = arg;
@@ -89,9 +90,9 @@ static int on_socket_close(void *arg, curl_socket_t fd)
     return close(fd);
 }
 
-/* A server that sends head and body apart and has Nagle's algorithm on (Ceph as it comes) holds a
- * small body back until the head is acknowledged, which the kernel does after 40 ms unless it is
- * told to do so at once, each time. libcurl does not say which socket this is; there are few. */
+/* A server that sends head and body separately with Nagle's algorithm on (Ceph by default) delays a
+ * small body until the head is acknowledged. The kernel does that after 40 ms unless told each time
+ * to do it at once. libcurl does not say which socket an exchange uses, but there are few. */
 static void acknowledge_all(struct http *http)
 {
     int on = 1;
@@ -151,7 +152,7 @@ static size_t on_send(char *to, size_t size, size_t count, void *arg)
     return len;
 }
 
-/* libcurl begins again on a new connection where a reused one was closed. */
+/* If a reused connection was closed, libcurl sends the request again on a new one. */
 static int on_seek(void *arg, curl_off_t offset, int origin)
 {
     struct exchange *x = arg;
@@ -163,7 +164,7 @@ static int on_seek(void *arg, curl_off_t offset, int origin)
 
 /* --- an exchange ------------------------------------------------------------------------------ */
 
-/* The only place where 0 is put for long: its options are variadic. */
+/* curl_easy_setopt() is variadic: pass a number as long, e.g. 1l. */
 #define SET(easy, option, value) (void)curl_easy_setopt(easy, option, value)
 
 static void set_transport(struct http *http, CURL *easy)
@@ -189,8 +190,8 @@ static void set_transport(struct http *http, CURL *easy)
     SET(easy, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
 #if LIBCURL_VERSION_NUM >= 0x075700
-    /* Without it, giving up on a name server that does not answer would wait for it, and with it
-     * every other transfer. */
+    /* Otherwise giving up on a name server that does not answer would block until its timeout,
+     * together with all other transfers. */
     SET(easy, CURLOPT_QUICK_EXIT, 1l);
 #endif
     if (http->ca_bundle)
@@ -291,8 +292,7 @@ static int errno_of_connection(CURL *easy)
     }
 }
 
-/* libcurl has one code for all that goes wrong in a handshake before the certificate is
- * looked at. */
+/* libcurl has one code for all errors of a handshake before the certificate is checked. */
 static int errno_of_handshake(const struct exchange *x)
 {
     long os = 0;
@@ -324,7 +324,7 @@ static int errno_of(const struct exchange *x, CURLcode code)
         return -EKEYREJECTED;
     case CURLE_SSL_CONNECT_ERROR:
         return errno_of_handshake(x);
-    case CURLE_UNSUPPORTED_PROTOCOL: /* an answer without a status line, too */
+    case CURLE_UNSUPPORTED_PROTOCOL: /* also an answer without a status line */
     case CURLE_WEIRD_SERVER_REPLY:
         return -EPROTO;
     case CURLE_URL_MALFORMAT:
@@ -351,7 +351,7 @@ static void finish_exchange(struct http *http, struct exchange *x, int result, c
     (void)pthread_cond_signal(&x->finished);
 }
 
-/* Out of the list, which is short, and out of libcurl. */
+/* Removes the exchange from the list, which is short, and from libcurl. */
 static void end_active(struct http *http, struct exchange *x, int result, const char *cause)
 {
     struct exchange **at = &http->active;
@@ -405,8 +405,8 @@ static void end_finished(struct http *http)
     }
 }
 
-/* Bytes count as sent when the other side has acknowledged them. It may take a full limit to answer
- * after the last of them. Looked at eight times in a limit, and before an exchange is given up. */
+/* Bytes count as sent once the peer has acknowledged them. After the last of them, the peer has a
+ * full limit to answer. Checked eight times per limit, and before an exchange is given up. */
 static void note_progress(struct exchange *x, int64_t now)
 {
     int64_t limit = x->http->stall_ns;
@@ -416,7 +416,7 @@ static void note_progress(struct exchange *x, int64_t now)
     curl_off_t passed_on = 0;
     (void)curl_easy_getinfo(x->easy, CURLINFO_SIZE_UPLOAD_T, &passed_on);
     check(passed_on >= 0);
-    long port = 0; /* libcurl does not say which socket it is */
+    long port = 0; /* identifies the socket, which libcurl does not expose */
     (void)curl_easy_getinfo(x->easy, CURLINFO_LOCAL_PORT, &port);
     uint64_t sent = (uint64_t)passed_on, held = 0;
     if (!x->is_sent)
@@ -429,7 +429,8 @@ static void note_progress(struct exchange *x, int64_t now)
     pace_note(&x->pace, moved, limit);
 }
 
-/* Ends what is over its time, or all. Returns for how long nothing else can be. */
+/* Ends exchanges that are over their time limit, or all. Returns the time until the next can be,
+ * ns. */
 static int64_t end_late(struct http *http, bool all)
 {
     int64_t now = clock_monotonic_ns(), next = now + TICK_MS_MAX * MS_NS;
@@ -468,7 +469,7 @@ static void *http_main(void *arg)
         (void)curl_multi_perform(http->multi, &running);
         end_finished(http);
         int64_t wait_ns = end_late(http, interrupted);
-        begin_waiting_exchanges(http); /* on the connections that became free just now */
+        begin_waiting_exchanges(http); /* on the connections that have just become free */
         (void)curl_multi_poll(http->multi, NULL, 0, (int)(wait_ns / MS_NS) + 1, NULL);
     }
     check(!http->active);
@@ -477,7 +478,7 @@ static void *http_main(void *arg)
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
-/* Hands the exchange over and waits for it. */
+/* Passes the exchange to the driver and waits for its end. */
 static int perform_exchange(struct http *http, struct exchange *x)
 {
     mutex_lock(&http->locked.lock);

@@ -7,11 +7,10 @@
 
 #include "base/clock.h"
 
-/* Longer ones hold nothing for us. */
+/* Longer values are of no use. */
 #define VALUE_MAX 256
 
-/* The year 2200: what is told of later times is nonsense, and near the end of what nanoseconds
- * count to. */
+/* The year 2200: later times are nonsense, and near the limit of nanoseconds in 64 bits. */
 #define LATEST_S 7258118400ll
 
 static int64_t date_of(const char *value)
@@ -31,7 +30,7 @@ static void set_modified(struct http_response *r, const char *value)
     r->modified_ns = date_of(value);
 }
 
-/* Seconds, or a date. No wait is longer than a day. */
+/* In seconds, or a date. Limited to a day. */
 static void set_retry_after(struct http_response *r, const char *value)
 {
     char *end;
@@ -107,13 +106,13 @@ static void begin_answer(struct http_response *r, const char *line, size_t len)
 {
     char text[32];
     if (r->text.count || r->into_len)
-        return; /* a trailer, of which nothing is believed */
+        return; /* a trailer: ignored */
     *r = (struct http_response){.content_length = -1, .range_total = UINT64_MAX};
     (void)snprintf(text, sizeof text, "%.*s", (int)min_u64(len, sizeof text - 1), line);
     (void)sscanf(text, "%*s %ld", &r->status);
 }
 
-/* Control bytes end up as '?': the values go into messages. */
+/* Replaces control bytes by '?': the values go into messages. */
 static void copy_header_value(char value[VALUE_MAX], const char *from, const char *end)
 {
     size_t n = 0;

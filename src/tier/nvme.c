@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A tier in a local directory. Order of a put: the content is durable (fdatasync), and was read
- * back, before the file gets its name, the name is durable after sync() (fsync of the directory). A
- * failed fdatasync says nothing about later ones, so nothing is ever tried twice on the same file:
- * it is removed, and the caller, which has the bytes, writes them anew. So with a directory: where
- * its fsync fails, another takes its place (renew.c). */
+/* A tier in a local directory. Order of a put: the content is made durable (fdatasync) and read
+ * back before the file gets its name; the name is durable after sync() (fsync of the directory).
+ * After a failed fdatasync a later one proves nothing, so nothing is ever retried on the same file:
+ * it is removed, and the caller, which has the bytes, writes them again. Likewise for a directory:
+ * if its fsync fails, a new one replaces it (renew.c). */
 #include "tier/tier.h"
 
 #include <dirent.h>
@@ -42,7 +42,7 @@ static void check_name(const char *object)
     check(object[0] != '\0' && object[0] != '/' && !strstr(object, ".."));
 }
 
-/* Gives the finished file its name. */
+/* Moves the finished file to its name. */
 static int place_nvme_file(struct nvme *n, struct room_file *file, const char *object)
 {
     int r = room_file_move(n->room, file, object);
@@ -55,7 +55,7 @@ static int place_nvme_file(struct nvme *n, struct room_file *file, const char *o
     return r;
 }
 
-/* Some filesystems open with O_DIRECT and then refuse the write. */
+/* Some filesystems open a file with O_DIRECT and then refuse the write. */
 static int write_content(struct room_file *file, const void *buf, size_t len)
 {
     int r = io_pwrite_full(file->fd, buf, align_up(len, IO_ALIGN), 0);
@@ -77,9 +77,9 @@ static int compare_nvme_part(int fd, const uint8_t *buf, uint8_t *read, size_t a
     return r < 0 ? r : memcmp(read, buf + at, len) == 0 ? 0 : -EBADMSG;
 }
 
-/* Compares the bytes on the medium, read past the page cache where the filesystem lets us. A write
- * that was lost, or went elsewhere, is so for a whole request: both ends and a page of each MiB
- * find it, for a tenth of what reading all of it takes. */
+/* Compares the bytes on the medium, read past the page cache if the filesystem allows it. A lost or
+ * misplaced write affects a whole request, so comparing both ends and a page of each MiB detects
+ * it, for a tenth of the time of reading all. */
 static int verify_content(struct nvme *n, const struct room_file *file, const void *buf, size_t len)
 {
     _cleanup_close_ int fd =
@@ -172,8 +172,8 @@ static int nvme_list_entry(struct nvme *n, int dir_fd, const char *directory, co
     return l->fn(&found, l->arg);
 }
 
-/* A directory that is not there holds nothing: directories are not objects. 1: the caller has
- * seen enough. */
+/* A missing directory is empty, as directories are not objects. Returns 1 if the callback ended the
+ * list. */
 static int nvme_list_directory(struct nvme *n, const char *directory, const struct listing *l)
 {
     DIR *dir;
@@ -221,7 +221,7 @@ static int nvme_sync(struct tier *tier)
     return directories_sync(nvme_of(tier)->directories);
 }
 
-/* A log is made under another name: one that is there is whole. */
+/* A log is created under another name, so that a log with its final name is whole. */
 static int nvme_log_create(struct tier *tier, const char *object, uint64_t room)
 {
     struct nvme *n = nvme_of(tier);
@@ -266,8 +266,8 @@ static int nvme_space(struct tier *tier, struct tier_space *ret_space)
         return -errno;
     *ret_space = (struct tier_space){.total_bytes = (uint64_t)s.f_blocks * s.f_frsize,
                                      .free_bytes = (uint64_t)s.f_bavail * s.f_frsize};
-    /* In this order: what a put() takes over meanwhile is counted as neither, rather than
-     * as both. */
+    /* In this order: a file that a put() reuses meanwhile is counted in neither, rather than in
+     * both. */
     ret_space->held_bytes = room_held(n->room);
     return 0;
 }
@@ -287,7 +287,7 @@ static const struct tier_ops nvme_ops = {
     .name = "nvme",
     .close = nvme_close,
     .put = nvme_put,
-    .put_new = nvme_put, /* put() replaces nothing either */
+    .put_new = nvme_put, /* put() does not replace objects either */
     .get_range = nvme_get_range,
     .stat = nvme_stat,
     .list = nvme_list,
@@ -299,7 +299,7 @@ static const struct tier_ops nvme_ops = {
     .space = nvme_space,
 };
 
-/* The tier's own directory has no other to go to. */
+/* The tier's own directory cannot be replaced. */
 static int nvme_renew(const char *directory, char *const *objects, size_t count, void *arg)
 {
     const struct nvme *n = arg;

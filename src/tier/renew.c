@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The kernel tells of a failed fsync once, and takes what it could not write for clean. So an fsync
- * that is tried again on the same directory says nothing of names from before. In a new directory
- * every name is a new one:
+/* The kernel reports a failed fsync once, and then treats the unwritten pages as clean. So a second
+ * fsync of the same directory proves nothing about names from before. In a new directory every name
+ * is a new one:
  *
- *   a new directory, in which every file is linked  ->  its fsync
- *   ->  it takes the place of the old one
- *   ->  what came into the old one meanwhile  ->  fsync of both
- *   ->  the old one's names go
+ *   create a new directory, link every file there  ->  fsync it
+ *   ->  exchange the names of both directories
+ *   ->  link files that were moved into the old one meanwhile  ->  fsync both
+ *   ->  remove the names in the old one
  *
- * At any moment every file has its name in one of the two, and a call that finds the
- * second folds it back into the first. */
+ * At any moment every file has a name in at least one of the two. A call that finds the second
+ * directory merges it back into the first. */
 #include "tier/renew.h"
 
 #include <dirent.h>
@@ -42,7 +42,7 @@ static int each_name(int root_fd, const char *directory,
     return r;
 }
 
-/* A directory of others has no second name: it moves. */
+/* A subdirectory cannot have a second name: it is moved. */
 static int renew_link(int from_fd, const char *name, int to_fd)
 {
     struct stat st;
@@ -55,7 +55,7 @@ static int renew_link(int from_fd, const char *name, int to_fd)
                                                                                           : 0;
 }
 
-/* Only what has its name in the other directory, too. */
+/* Removes a name only if the same file has a name in the other directory, too. */
 static int unlink_one(int from_fd, const char *name, int to_fd)
 {
     struct stat here, there;
@@ -78,7 +78,7 @@ static int remove_second(int root_fd, const char *second, int directory_fd)
     return r;
 }
 
-/* Links first, durably, then the second directory's names go. */
+/* Links first, durably, then removes the names in the second directory. */
 int renew_settle(int root_fd, const char *directory)
 {
     _cleanup_free_ char *second = name_of_second(directory);
@@ -103,13 +103,13 @@ static int exchange_directories(int root_fd, const char *directory, const char *
 int renew_directory(int root_fd, const char *directory)
 {
     _cleanup_free_ char *second = name_of_second(directory);
-    TRY(renew_settle(root_fd, directory)); /* of a try before */
+    TRY(renew_settle(root_fd, directory)); /* of an earlier attempt */
     if (mkdirat(root_fd, second, 0700) < 0)
         return -errno;
     _cleanup_close_ int fd = open_directory(root_fd, second);
     TRY(fd < 0 ? fd : exchange_directories(root_fd, directory, second, fd));
-    /* `fd` is that of the directory under its name now; what was on its way into the old one is
-     * taken along. */
+    /* `fd` now refers to the directory under its own name. Adds files that were moved into the old
+     * one meanwhile. */
     TRY(each_name(root_fd, second, renew_link, fd));
     return fsync(fd) < 0 || fsync(root_fd) < 0 ? -errno : remove_second(root_fd, second, fd);
 }

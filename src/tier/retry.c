@@ -70,7 +70,7 @@ static int64_t random_below(int64_t limit)
     return (int64_t)(r % (uint64_t)limit);
 }
 
-/* Full jitter: many that fail at once do not come back at once. */
+/* Full jitter: calls that fail together are not retried together. */
 static int64_t next_delay(struct retry *retry)
 {
     int64_t limit = retry->attempt < 8 ? BASE_NS << retry->attempt : CAP_NS;
@@ -92,7 +92,7 @@ static int sleep_locked(struct retry_gate *gate, int64_t until_ns)
     }
 }
 
-/* When the budget has a token again, if nothing succeeds until then. */
+/* When the budget has a token again if no call succeeds until then. */
 static int64_t token_at_locked(struct retry_gate *gate)
 {
     check_held(&gate->locked.lock);

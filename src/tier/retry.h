@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Trying again: full-jitter exponential backoff under a budget that all calls of a tier share, so
- * that a remote in trouble is not drowned in repetitions: RETRY_TOKENS at once, then one a second
- * and one for every RETRY_SHARE calls that succeed. Calls that are made for the first time cost
- * nothing. Any thread. */
+/* Retries: full-jitter exponential backoff under a budget shared by all calls of a tier, so that
+ * retries do not overload a remote in trouble: RETRY_TOKENS at once, then one a second and one for
+ * every RETRY_SHARE successful calls. First attempts cost nothing. Any thread. */
 #pragma once
 
 #include "base/lock.h"
@@ -23,14 +22,14 @@ struct retry_gate {
 void retry_gate_init(struct retry_gate *gate);
 void retry_gate_done(struct retry_gate *gate);
 
-/* All that wait, and all that come: -ECANCELED. */
+/* Waiting and later retries return -ECANCELED. */
 void retry_gate_interrupt(struct retry_gate *gate);
 bool retry_gate_is_interrupted(struct retry_gate *gate);
 
-/* A call succeeded. */
+/* Call after each successful call. */
 void retry_gate_success(struct retry_gate *gate);
 
-/* One call. */
+/* The state of one call. */
 struct retry {
     struct retry_gate *gate;
     int64_t deadline_ns; /* monotonic */
@@ -39,6 +38,6 @@ struct retry {
 
 void retry_begin(struct retry *retry, struct retry_gate *gate, int64_t patience_ns);
 
-/* Waits as long as is right before the next attempt, at least `at_least_ns`. 0: try again;
- * -ETIMEDOUT: patience would be over before; -ECANCELED. */
+/* Waits before the next attempt, at least `at_least_ns`. 0: try again; -ETIMEDOUT: the wait would
+ * exceed the patience; -ECANCELED. */
 CAIRN_MUST_CHECK int retry_wait(struct retry *retry, int64_t at_least_ns);

@@ -10,10 +10,10 @@
 #include "base/io.h"
 #include "base/lock.h"
 
-/* The room that is held is a multiple of this: the last spare file may be shorter than a whole one,
- * and so are those for which the medium has no more. */
+/* The reserved room is a multiple of this. The last spare file may be shorter than others, and so
+ * are spares that fill the rest of the medium. */
 #define SPARE_STEP (1 * MIB)
-/* Free inodes that spare files leave to the others in the store's directory: RocksDB's, the log. */
+/* Free inodes that spare files leave to others in the store's directory: RocksDB, the log. */
 #define FILES_LEFT 8u
 
 struct spare {
@@ -28,8 +28,8 @@ struct room {
         struct cairn_mutex lock;
         struct spare *spares;
         uint64_t held;   /* bytes of all spares */
-        uint64_t number; /* of the last file made: names are never used twice */
-        bool reserving;  /* one room_reserve() at a time: two would add up */
+        uint64_t number; /* of the last file created: names are never reused */
+        bool reserving;  /* one room_reserve() at a time: the effects of two would add up */
     } locked;
 };
 
@@ -38,7 +38,7 @@ static void file_path(uint64_t number, char path[32])
     (void)snprintf(path, 32, ROOM_DIRECTORY "/%016llx", (unsigned long long)number);
 }
 
-/* Others' files there are not ours to remove. */
+/* Files of others in there must not be removed. */
 static bool is_ours(const char *name)
 {
     return strlen(name) == 16 && strspn(name, "0123456789abcdef") == 16;
@@ -92,18 +92,18 @@ static int room_open_file(struct room *room, int flags, bool direct, struct room
     file->direct = file->fd >= 0;
     if (file->fd >= 0 || (direct && errno != EINVAL))
         return file->fd >= 0 ? 0 : -errno;
-    /* A failed open with O_DIRECT may have made the file. */
+    /* a failed open with O_DIRECT may have created the file */
     file->fd = openat(room->root_fd, file->path, direct ? flags & ~O_EXCL : flags, 0600);
     return file->fd >= 0 ? 0 : -errno;
 }
 
-/* The error says that the medium, or a quota, has no more bytes or no more inodes. */
+/* Does the error mean that the medium, or a quota, is out of bytes or inodes? */
 static bool is_out_of_space(int error)
 {
     return error == -ENOSPC || error == -EDQUOT;
 }
 
-/* 0 or -errno. Where the filesystem cannot allocate ahead, writes will have to find the room. */
+/* Returns 0 or -errno. If the filesystem cannot allocate ahead, the room is not guaranteed. */
 static int allocate_file(int fd, uint64_t len)
 {
     int r;
@@ -134,8 +134,8 @@ static int create_file(struct room *room, uint64_t len, bool direct, struct room
     return 0;
 }
 
-/* Takes the smallest spare that has `len` bytes, else the largest, which may be empty. NULL: there
- * is none. */
+/* Removes from the list the smallest spare with `len` bytes, else the largest, which may be empty.
+ * NULL: no spare. */
 static struct spare *take_spare(struct room *room, uint64_t len)
 {
     LOCK_SCOPE(&room->locked.lock);
@@ -155,7 +155,7 @@ static struct spare *take_spare(struct room *room, uint64_t len)
     return s;
 }
 
-/* Returns how many there are; *ret_empty: how many of these hold no bytes. */
+/* Returns the number of spares; *ret_empty: how many of them are empty. */
 static unsigned count_spares(struct room *room, unsigned *ret_empty)
 {
     LOCK_SCOPE(&room->locked.lock);
@@ -179,7 +179,7 @@ static void give_spare(struct room *room, uint64_t number, uint64_t len)
     room->locked.held += len;
 }
 
-/* Gives its room back to the medium. */
+/* Deletes a spare file. */
 static int remove_spare(struct room *room, struct spare *s)
 {
     char path[32];
@@ -190,7 +190,7 @@ static int remove_spare(struct room *room, struct spare *s)
     return 0;
 }
 
-/* Gives the last `len` bytes of a spare file back. */
+/* Truncates a spare file by `len` bytes. */
 static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
 {
     struct room_file file = {.len = s->len - len};
@@ -205,8 +205,7 @@ static int shorten_spare(struct room *room, struct spare *s, uint64_t len)
     return r;
 }
 
-/* Gives the bytes of the smallest spare that has some back; its file stays one. -ENOENT: there is
- * none. */
+/* Truncates the smallest spare that is not empty to zero. -ENOENT: no such spare. */
 static int empty_spare(struct room *room)
 {
     struct spare *s = take_spare(room, 1);
@@ -217,7 +216,8 @@ static int empty_spare(struct room *room)
     return r;
 }
 
-/* Room held in several spare files is there for one large object too. */
+/* Empties spares until one large object can be allocated: the room held in several of them may
+ * serve it, too. */
 static int allocate_from_spares(struct room *room, int fd, uint64_t len)
 {
     int r = allocate_file(fd, len);
@@ -242,7 +242,7 @@ static int open_spare(struct room *room, struct spare *s, uint64_t len, bool dir
     return 0;
 }
 
-/* Small objects leave the spare files alone as long as the medium has room beside them. */
+/* Small objects do not use spare files while the medium has other room. */
 int room_take(struct room *room, uint64_t len, bool direct, struct room_file *ret_file)
 {
     bool small = len <= ROOM_SPARE_LEN / 16;
@@ -265,7 +265,7 @@ int room_file_move(struct room *room, struct room_file *file, const char *object
     }
     if (errno != EINVAL && errno != ENOSYS)
         return -errno;
-    /* A filesystem without RENAME_NOREPLACE: link() does not replace either. */
+    /* The filesystem has no RENAME_NOREPLACE; link() does not replace either. */
     if (linkat(room->root_fd, file->path, room->root_fd, object, 0) < 0)
         return -errno;
     (void)unlinkat(room->root_fd, file->path, 0);
@@ -319,7 +319,7 @@ static int add_spare(struct room *room, uint64_t len)
     return 0;
 }
 
-/* Where no file can be made any more, one that is short gets the bytes. */
+/* If no more files can be created, a short spare gets the bytes. */
 static int extend_spare(struct room *room, uint64_t len)
 {
     struct room_file file = {.fd = -1};
@@ -340,8 +340,8 @@ static int extend_spare(struct room *room, uint64_t len)
     return r;
 }
 
-/* Bytes that are held, as far as there are files to put them into: each object takes a whole one,
- * and `files` are for those that are shorter than a spare. */
+/* Reserved bytes, limited by the number of files: each object uses up a whole file, and `files` of
+ * them are for objects shorter than a spare. */
 static uint64_t usable_bytes(struct room *room, unsigned files)
 {
     unsigned empty, count = count_spares(room, &empty);
@@ -376,8 +376,8 @@ static int grow_spares(struct room *room, uint64_t bytes, unsigned files)
     return 0;
 }
 
-/* Gives up what is not needed for `bytes`: whole files, the smallest first, and the end of one; and
- * empty ones behind `files`. */
+/* Frees what exceeds `bytes`: whole files, smallest first, and the end of one; then empty files
+ * beyond `files`. */
 static int shrink_spares(struct room *room, uint64_t bytes, unsigned files)
 {
     for (;;) {

@@ -14,7 +14,7 @@ struct reader {
     int (*fn)(const char *path, const char *value, void *arg);
     void *arg;
     char path[PATH_MAX_LEN];
-    size_t path_len, ends[DEPTH_MAX]; /* where the path ended before each element */
+    size_t path_len, ends[DEPTH_MAX]; /* length of the path before each open element */
     unsigned depth;
     VECTOR(char) value; /* at most VALUE_MAX */
     int error;
@@ -71,7 +71,7 @@ static void on_xml_end(void *arg, const XML_Char *name)
         stop_reader(rd, r);
 }
 
-/* No S3 server sends one, and entities are defined there. */
+/* No S3 server sends a document type, and it could define entities. */
 static void on_doctype(void *arg, const XML_Char *name, const XML_Char *system,
                        const XML_Char *public, int internal)
 {
