@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One request until it succeeds, fails for good, or patience is over. Each answer is learned from
- * (clock, region, what the server cannot do), then judged by the table in error.c. What is put
- * right at once (region, clock, credentials, checksum) is tried once a call, so that two wrongs
- * cannot go round in circles; what may pass by itself waits its turn in the retry gate. */
+/* Makes one request until it succeeds, fails for good, or patience is over. From each answer it
+ * learns clock, region, and unsupported features, then judges the answer by the table in error.c. A
+ * fix that can be applied at once (region, clock, credentials, checksum) is tried once per call, so
+ * that two wrong values cannot alternate for ever; after a transient error the call waits in the
+ * retry gate. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -25,16 +26,16 @@ struct call {
     struct retry retry;
     enum s3_checksum checksum;
     char *md5, *crc32;
-    char *region;                      /* that the last attempt was made with */
-    struct s3_credentials credentials; /* as above */
-    bool refused;                      /* these are to be renewed */
-    bool explains;                     /* a GET in place of a HEAD */
+    char *region;                      /* used in the last attempt */
+    struct s3_credentials credentials; /* used in the last attempt */
+    bool refused;                      /* `credentials` were refused and must be renewed */
+    bool explains;                     /* this attempt is a GET that explains a failed HEAD */
     bool region_tried, clock_tried, credentials_tried;
 };
 
 enum verdict { DONE, FAILED, AGAIN, AT_ONCE };
 
-/* --- what is kept for people ------------------------------------------------------------------ */
+/* --- errors and figures for people ------------------------------------------------------------ */
 
 void s3_set_error(struct s3 *s3, const char *method, const char *object, const char *fmt, ...)
 {
@@ -96,7 +97,7 @@ static void headers_done(struct headers *h)
         free(h->v[i]);
 }
 
-/* Computed once a call, not once an attempt. */
+/* Computed once per call, not per attempt. */
 static int add_checksum(struct call *c, struct headers *h)
 {
     const struct s3_request *q = c->request;
@@ -177,7 +178,7 @@ static int exchange_call(struct call *c, const struct s3_address *address, const
     return http_perform(c->s3->http, &q, c->response);
 }
 
-/* The region is copied: another call may find out a better one meanwhile. */
+/* Copies the region, since another call may correct it meanwhile. */
 static void take_region(struct call *c)
 {
     free(c->region);
@@ -185,7 +186,7 @@ static void take_region(struct call *c)
     c->region = xstrdup(c->s3->locked.region);
 }
 
-/* Lack of credentials counts as being refused. */
+/* Missing credentials count as a refusal. */
 static int take_credentials(struct call *c)
 {
     struct s3_credentials fresh = {0};
@@ -205,7 +206,7 @@ static int take_credentials(struct call *c)
     return 0;
 }
 
-/* 0 with *ret_result: what http_perform() said. */
+/* Returns 0 with *ret_result: the result of http_perform(). */
 static int attempt_call(struct call *c, int *ret_result)
 {
     struct headers h = {0};
@@ -229,11 +230,11 @@ static int attempt_call(struct call *c, int *ret_result)
 
 /* --- judging ---------------------------------------------------------------------------------- */
 
-/* Dates are whole seconds, and they are told late: each is less than the true time, so the greatest
- * counts. One that is far behind says that their clock was set, or ours runs fast. */
+/* A Date has whole seconds, and arrives late: each is earlier than the true time, so the latest one
+ * counts. If one is far behind, the server's clock was set, or ours runs fast. */
 #define DATE_TOLERANCE_NS (3ll * 1000000000)
 
-/* Deleting many objects is a POST. */
+/* A POST deletes many objects. */
 static enum tier_request request_kind(const struct s3_request *q)
 {
     return strcmp(q->method, "PUT") == 0    ? TIER_PUT
@@ -312,7 +313,7 @@ static bool use_lesser_checksum(struct call *c)
     return true;
 }
 
-/* A HEAD has no body that would say why, nor whether it is the bucket that lacks. */
+/* A HEAD has no body to explain the error, or to tell a missing bucket from a missing object. */
 static bool ask_why(struct call *c)
 {
     long status = c->response->status;
@@ -336,7 +337,7 @@ static bool can_be_fixed(struct call *c, const struct s3_rule *rule, const struc
     case S3_UNSUPPORTED:
         return use_lesser_checksum(c);
     case S3_FAIL:
-        /* A HEAD to the wrong region is a 400 of which only the header says why. */
+        /* a HEAD to the wrong region gets a 400, explained only by its header */
         return (c->response->status == 400 && *e->code == '\0' && set_region(c, region)) ||
                ask_why(c);
     case S3_AGAIN:
@@ -345,8 +346,8 @@ static bool can_be_fixed(struct call *c, const struct s3_rule *rule, const struc
     return false;
 }
 
-/* A web server that is no S3 has neither the ids nor the errors of one. 403 and 5xx may come from
- * what stands in front. */
+/* Other web servers send neither the ids nor the errors of S3. A 403 or 5xx may come from a proxy
+ * in front of S3. */
 static bool is_foreign(const struct http_response *r, const struct s3_error *e)
 {
     bool has_mark = *r->request_id || *e->code;
@@ -388,8 +389,8 @@ static void learn_success(struct call *c)
     }
 }
 
-/* A web server may answer 200 to anything. Other successes show by their content that they are
- * S3's. */
+/* A web server may answer 200 to anything, so the answer to a put or HEAD must have an id of S3.
+ * Other successes are recognised by their content. */
 static bool is_from_s3(const struct call *c)
 {
     bool is_open = c->request->is_content || strcmp(method_of(c), "HEAD") == 0;

@@ -18,7 +18,7 @@ static bool is_bucket_name(const char *name)
     return true;
 }
 
-/* An empty segment, "." and ".." would be taken out of the path by proxies and by some servers. */
+/* Proxies and some servers remove an empty segment, "." and ".." from the path. */
 static bool is_prefix(const char *prefix)
 {
     _cleanup_free_ char *text = xstrdup(prefix);
@@ -69,7 +69,7 @@ static int set_endpoint(struct s3_place *place, const struct s3_options *options
     place->base = xstrdup(parts.path);
     s3_url_done(&parts);
     for (char *c = place->host; *c; c++)
-        *c = (char)tolower((unsigned char)*c); /* libcurl does so, and the host is signed */
+        *c = (char)tolower((unsigned char)*c); /* libcurl does so too, and the host is signed */
     for (size_t len = strlen(place->base); len && place->base[len - 1] == '/'; len--)
         place->base[len - 1] = '\0';
     return r;
@@ -149,7 +149,7 @@ int s3_configure(struct s3 *s3, const struct s3_options *options, char **ret_ca_
     if (r == 0)
         *ret_ca_bundle = ca_bundle ? xstrdup(ca_bundle) : NULL;
     s3->checksum = options->checksum;
-    /* A signature over http covers the content already. */
+    /* over http, the signature covers the content already */
     bool is_covered = !s3->place.is_tls && !options->unsigned_requests;
     s3->locked.auto_checksum = is_covered ? S3_CHECKSUM_NONE : S3_CHECKSUM_CRC32;
     s3_settings_done(&settings);

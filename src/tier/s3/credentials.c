@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Keeps what was found last and decides when to ask again; where to ask is in
+/* Caches the last credentials and decides when to renew them; the sources are in
  * credentials_{http,process,profile,sts}.c.
  *
- * 1. At most one caller asks at a time, without the lock.
- * 2. Credentials hold until they expire. Where one was given that has expired by our clock, ours
- * may be wrong: it holds until the next time to ask.
- * 3. A caller that has none that hold waits for the one that asks, and shares the outcome, good or
- * bad.
- */
+ * 1. At most one caller asks the sources at a time, without the lock.
+ * 2. Credentials are valid until they expire. If a source returns ones that have expired by our
+ *    clock, our clock may be wrong: they stay valid until the next renewal.
+ * 3. A caller without valid credentials waits for the caller that asks, and shares its outcome,
+ *    success or error. */
 #include "tier/s3/credentials.h"
 
 #include "base/clock.h"
@@ -17,27 +16,27 @@
 #include "tier/s3/credentials_source.h"
 
 #define REFRESH_BEFORE_NS (300 * SECOND_NS)
-/* Pauses before the source is asked again while the old credentials are valid: where the new ones
- * expire as soon as the old ones, and after a failure. */
+/* Pauses before the sources are asked again while the old credentials are valid: after new ones
+ * that expire as soon as the old ones, and after a failure. */
 #define ASK_PAUSE_NS (60 * SECOND_NS)
 #define FAILURE_PAUSE_NS (30 * SECOND_NS)
 
 struct s3_credential_source {
-    char *profile; /* NULL: not chosen */
+    char *profile; /* NULL: not chosen by an option */
     struct http *http;
     pthread_cond_t answered;
     struct {
         struct cairn_mutex lock;
         struct s3_credentials found; /* key_id NULL: none yet */
         bool asking;
-        uint64_t asked;      /* times that were asked and have an outcome */
-        int64_t ask_next_ns; /* monotonic: not before, while `found` holds */
-        int result;          /* of the last time */
+        uint64_t asked;      /* number of completed renewals */
+        int64_t ask_next_ns; /* monotonic: no renewal earlier, while `found` is valid */
+        int result;          /* of the last renewal */
         char *error;
     } locked;
 };
 
-/* In the order in which they count. */
+/* In order of precedence. */
 static s3_source_fn *const sources[] = {s3_source_environment, s3_source_environment_identity,
                                         s3_source_profile, s3_source_container, s3_source_metadata};
 
@@ -78,7 +77,7 @@ int s3_source_environment(const struct s3_lookup *lookup, struct s3_credentials 
                                ret_credentials, ret_error);
 }
 
-/* Asks all in turn; the first that has something decides. */
+/* Tries the sources in order; the first that is configured decides. */
 static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *ret_credentials,
                        char **ret_error)
 {
@@ -88,8 +87,7 @@ static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *re
     for (size_t i = 0; i < ARRAY_LEN(sources); i++) {
         char *error = NULL;
         int r = sources[i](lookup, ret_credentials, &error);
-        /* Instance metadata is asked without being told to: that there is no answer is no
-         * fault. */
+        /* Instance metadata is always tried, even if not configured: a failure is not an error. */
         bool go_on = r == -ENOKEY || (r < 0 && r != -ECANCELED && sources[i] == s3_source_metadata);
         if (!go_on) {
             if (r < 0)
@@ -106,14 +104,14 @@ static int ask_sources(const struct s3_lookup *lookup, struct s3_credentials *re
     return -ENOKEY;
 }
 
-/* Everything is read anew: files change. */
+/* Reads the files again, as they may have changed. */
 static int find_credentials(struct s3_credential_source *source,
                             struct s3_credentials *ret_credentials, char **ret_error)
 {
     struct s3_lookup lookup = {.http = source->http, .profile_chosen = source->profile != NULL};
     struct s3_profiles *profiles;
     lookup.profile = source->profile ? source->profile : s3_profiles_default_name();
-    /* Keys of the environment need no file, so that a wrong one is no hindrance. */
+    /* Keys in the environment need no file, so a broken file must not prevent their use. */
     int r = s3_source_environment(&lookup, ret_credentials, ret_error);
     if (r != -ENOKEY)
         return r;
@@ -155,8 +153,8 @@ static bool is_due(const struct s3_credential_source *source)
            clock_monotonic_ns() >= source->locked.ask_next_ns;
 }
 
-/* The time to leave new credentials alone that are due already: half of what is left of them,
- * unless that is long. */
+/* How long not to renew credentials that are due already when new: half of their remaining time,
+ * limited to ASK_PAUSE_NS. */
 static int64_t pause_after(const struct s3_credentials *found)
 {
     int64_t left = found->expires_ns - clock_realtime_ns();
@@ -165,7 +163,7 @@ static int64_t pause_after(const struct s3_credentials *found)
     return left > 0 && left / 2 < ASK_PAUSE_NS ? left / 2 : ASK_PAUSE_NS;
 }
 
-/* The lock is held, but not while asking. */
+/* Releases the lock while it asks. */
 static void ask_locked(struct s3_credential_source *source)
 {
     check_held(&source->locked.lock);
@@ -177,7 +175,7 @@ static void ask_locked(struct s3_credential_source *source)
     mutex_lock(&source->locked.lock);
     source->locked.asking = false;
     source->locked.asked++;
-    /* There were some: that there are none now may pass. */
+    /* there were some before, so their absence may be transient */
     source->locked.result = r == -ENOKEY && source->locked.found.key_id ? -EAGAIN : r;
     free(source->locked.error);
     source->locked.error = error;

@@ -8,7 +8,7 @@
 
 #define CONTAINER_TIMEOUT_NS (5 * SECOND_NS)
 #define CONTAINER_TRIES 3
-/* Where there is no metadata service its address is often one that never answers. */
+/* Without a metadata service, a request to its address often gets no answer. */
 #define METADATA_TIMEOUT_NS (1 * SECOND_NS)
 #define METADATA_TRIES 2
 #define TOKEN_MAX (64 * KIB)
@@ -28,7 +28,7 @@ static bool same_ipv6(const struct in6_addr *address, const char *other)
     return inet_pton(AF_INET6, other, &b) == 1 && memcmp(address, &b, sizeof b) == 0;
 }
 
-/* Credentials in clear go to this machine only, or to an address that never leaves it. */
+/* Credentials in clear text are sent only to this machine, or to a link-local address. */
 static bool is_host_for_clear_text(const char *host)
 {
     struct in_addr v4;
@@ -62,8 +62,8 @@ static int check_full_uri(const char *uri, const char *what, char **ret_error)
     return r;
 }
 
-/* The Authorization header, NULL where none is wanted. The file is read anew every time: it is
- * rotated. */
+/* Returns the Authorization header, or NULL if none is configured. The file is read every time, as
+ * its content is rotated. */
 static int container_authorization(const char *what, char **ret_header, char **ret_error)
 {
     const char *path = s3_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
@@ -135,7 +135,7 @@ static char *metadata_base(void)
     return copy;
 }
 
-/* The token of a session with the metadata service, as a header. */
+/* Requests a session token of the metadata service; returns it as a header. */
 static int metadata_token(const struct s3_lookup *lookup, const char *base, const char *what,
                           char **ret_header, char **ret_error)
 {
@@ -156,7 +156,7 @@ static int metadata_token(const struct s3_lookup *lookup, const char *base, cons
     return r;
 }
 
-/* A 200 of the metadata service, for s3_response_wipe(). -ENOKEY: it has no such thing. */
+/* Gets a document of the metadata service, for s3_response_wipe(). -ENOKEY: it does not exist. */
 static int metadata_get(const struct s3_lookup *lookup, const char *url, const char *token,
                         const char *what, struct http_response *ret_response, char **ret_error)
 {
@@ -174,7 +174,7 @@ static int metadata_get(const struct s3_lookup *lookup, const char *url, const c
     return r;
 }
 
-/* Name of the instance's role; it goes into a URL. */
+/* The name of the instance's role; it becomes part of a URL. */
 static int metadata_role(const struct s3_lookup *lookup, const char *base, const char *token,
                          const char *what, char **ret_role, char **ret_error)
 {

@@ -17,14 +17,14 @@
 #define READS_AT_ONCE 64u
 #define PROCESS_TIMEOUT_NS (60ll * 1000000000)
 
-/* One under way. Its group is its own, so that what it started ends with it. */
+/* A running command. It has a process group of its own, so that its children end with it. */
 struct command {
     pid_t pid;
     int end;      /* readable when it has ended */
-    int out, err; /* our ends of the pipes, not blocking */
+    int out, err; /* our ends of the pipes, nonblocking */
     char *output; /* OUTPUT_MAX + 1 bytes, wiped at the end */
     size_t output_len;
-    char errors[ERRORS_MAX + 1]; /* the first it complains of */
+    char errors[ERRORS_MAX + 1]; /* the beginning of its error output */
     size_t errors_len;
     bool ended;
     int status;
@@ -32,7 +32,7 @@ struct command {
 
 extern char **environ;
 
-/* The daemon's masked and ignored signals are not the command's. */
+/* The command must not inherit the daemon's masked and ignored signals. */
 static int spawn_command(const char *command, int out, int err, pid_t *ret_pid)
 {
     posix_spawn_file_actions_t files;
@@ -85,8 +85,8 @@ static int command_start(const char *command, struct command *p)
     return r == 0 && p->end < 0 ? p->end : r;
 }
 
-/* Reads what is there; more than `capacity` is read and dropped. Closes the pipe at its end. A
- * command may write without end: so there is a limit to what is read at once. */
+/* Reads available output; bytes beyond `capacity` are dropped. Closes the pipe at its end. Each
+ * call reads a limited amount, as a command may write without end. */
 static void drain_pipe(int *fd, char *to, size_t capacity, size_t *len)
 {
     char dropped[4096];
@@ -107,8 +107,8 @@ static void drain_pipe(int *fd, char *to, size_t capacity, size_t *len)
     }
 }
 
-/* Until it has ended or has written too much, or until the time limit: -ETIMEDOUT. What it left
- * running may keep the pipes open. */
+/* Waits until the command has ended or written too much; -ETIMEDOUT at the time limit. Processes
+ * that it left running may keep the pipes open. */
 static int command_wait(struct command *p)
 {
     int64_t deadline = clock_monotonic_ns() + PROCESS_TIMEOUT_NS;
@@ -120,7 +120,7 @@ static int command_wait(struct command *p)
                                {.fd = p->err, .events = POLLIN},
                                {.fd = p->end, .events = POLLIN}};
         (void)poll(fds, ARRAY_LEN(fds), (int)(left / MS_NS) + 1);
-        /* Before the pipes are read: what it wrote before its end must be seen. */
+        /* before the pipes are read, so that all output before its end is seen */
         pid_t pid = waitpid(p->pid, &p->status, WNOHANG);
         if (pid < 0 && errno != EINTR)
             return -errno;

@@ -4,7 +4,7 @@
 
 #define CHAIN_MAX 8
 
-/* Profiles on the way from the chosen one to the one with keys. */
+/* The profiles from the chosen one to the one with keys. */
 struct chain {
     const char *names[CHAIN_MAX];
     size_t count;
@@ -50,7 +50,7 @@ static bool is_in_chain(const struct chain *chain, const char *name)
     return false;
 }
 
-/* Keys by which a role is taken on. */
+/* Finds the credentials with which a role is assumed. */
 static int base_credentials(const struct s3_lookup *lookup, const char *name, struct chain *chain,
                             struct s3_credentials *ret_credentials, char **ret_error)
 {
@@ -63,7 +63,7 @@ static int base_credentials(const struct s3_lookup *lookup, const char *name, st
                          name);
     if (source)
         return by_credential_source(lookup, name, source, ret_credentials, ret_error);
-    /* A profile may be its own source: a role taken on with the keys beside it. */
+    /* a profile may be its own source: it has a role and keys */
     if (chain->count == CHAIN_MAX || (is_in_chain(chain, profile) && strcmp(profile, name) != 0))
         return text_fail(ret_error, -EINVAL,
                          "profile \"%s\": source_profile \"%s\" leads in a circle", name, profile);
@@ -95,7 +95,7 @@ static int by_role(const struct s3_lookup *lookup, const char *name, const char 
     return r;
 }
 
-/* Takes the keys that a profile has besides a role. -ENOKEY: none. */
+/* Uses the keys in a profile besides a role. -ENOKEY: none. */
 static int by_own_keys(const struct s3_profiles *p, const char *name,
                        struct s3_credentials *ret_credentials, char **ret_error)
 {

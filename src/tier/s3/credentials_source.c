@@ -36,7 +36,7 @@ static char *url_part(CURLU *url, CURLUPart part, unsigned flags)
     return copy;
 }
 
-/* libcurl's own parser: the check of a host must see the one that will be asked. */
+/* Uses libcurl's own parser: the check of a host must see the host that the request goes to. */
 int s3_url_parse(const char *text, struct s3_url *ret_url)
 {
     CURLU *url = curl_url();
@@ -83,7 +83,7 @@ void s3_response_wipe(struct http_response *response)
     http_response_done(response);
 }
 
-/* A pause that doubles with each try. */
+/* Sleeps; the pause doubles with each try. */
 static void pause_before(unsigned try)
 {
     struct timespec t = {.tv_nsec = RETRY_PAUSE_NS << (try > 3 ? 3 : try)};
@@ -114,7 +114,7 @@ int s3_source_ask(struct http *http, const struct http_request *request, unsigne
     }
 }
 
-/* The beginning of a text as one line. */
+/* Converts the beginning of a text to one line. */
 static void excerpt_of(const char *text, char line[EXCERPT_MAX + 1])
 {
     size_t len = 0;
@@ -136,7 +136,7 @@ int s3_source_refused(const struct http_response *response, const char *what, co
                      *line ? ": " : "", line);
 }
 
-/* Seconds of "Z", "+hh:mm" or "+hhmm"; false: something else. */
+/* Parses "Z", "+hh:mm" or "+hhmm" as seconds; false: another text. */
 static bool parse_offset(const char *text, int64_t *ret_seconds)
 {
     unsigned hours, minutes;
@@ -210,7 +210,7 @@ void s3_credentials_done(struct s3_credentials *credentials)
     credentials->expires_ns = 0;
 }
 
-/* Text of a member; NULL where it is not there or no text. Borrowed. */
+/* The text of a member; NULL if it is missing or not text. Borrowed. */
 static const char *json_member(const cJSON *object, const char *name)
 {
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));

@@ -55,7 +55,7 @@ static void sts_answer_done(struct answer *a)
         s3_secret_free(&a->parts[i]);
 }
 
-/* All of it or nothing; for sts_answer_done(). */
+/* Parses all parts or none; for sts_answer_done(). */
 static void sts_answer_parse(const struct http_response *response, struct answer *a)
 {
     *a = (struct answer){0};
@@ -64,7 +64,7 @@ static void sts_answer_parse(const struct http_response *response, struct answer
         sts_answer_done(a);
 }
 
-/* Refusals that STS itself calls passing, though their status is 400. */
+/* Refusals that STS documents as transient, although their status is 400. */
 static bool is_passing(const char *code)
 {
     static const char *const codes[] = {"Throttling", "ThrottlingException", "RequestLimitExceeded",
@@ -101,10 +101,10 @@ static int read_sts_answer(const struct http_response *response, const char *wha
 /* --- The request ------------------------------------------------------------------------------ */
 
 struct form_field {
-    const char *name, *value; /* value NULL: left out */
+    const char *name, *value; /* value NULL: omitted */
 };
 
-/* "a=b&c=d", in memory that was never moved, for s3_secret_free(). */
+/* Returns "a=b&c=d", in memory that was never reallocated, for s3_secret_free(). */
 static char *form_make(const struct form_field *fields, size_t count)
 {
     size_t capacity = 1;
@@ -123,7 +123,7 @@ static char *form_make(const struct form_field *fields, size_t count)
     return form;
 }
 
-/* The token, read anew every time: it is rotated. */
+/* Reads the token, every time, as it is rotated. */
 static int read_identity(const char *path, char **ret_token, char **ret_error)
 {
     char *token;
@@ -158,7 +158,7 @@ static int role_form(const struct s3_role *role, char **ret_form, char **ret_err
     return 0;
 }
 
-/* Domain of AWS in the region's part of the world. */
+/* The AWS domain of the region's partition. */
 static const char *region_domain(const char *region)
 {
     static const struct {
@@ -190,7 +190,7 @@ static int sts_place(const struct s3_lookup *lookup, char **ret_url, char **ret_
     return 0;
 }
 
-/* Headers of a request to STS; with a signature where the role is taken on by keys. */
+/* Makes the headers of a request to STS, signed if the role is assumed with keys. */
 static int sign_form(const struct s3_role *role, const struct s3_url *url, const char *region,
                      const char *form, struct s3_signed *ret_signed)
 {

@@ -76,7 +76,7 @@ static const struct {
     struct s3_rule rule;
 } by_status[] = {
     {301, {"", S3_REGION, -ENODEV, ADVICE_REGION}},
-    {304, {"", S3_FAIL, -EEXIST, NULL}}, /* what some answer to If-None-Match on a PUT */
+    {304, {"", S3_FAIL, -EEXIST, NULL}}, /* some servers' answer to a PUT with If-None-Match */
     {307, {"", S3_REGION, -ENODEV, ADVICE_REGION}},
     {308, {"", S3_REGION, -ENODEV, ADVICE_REGION}},
     {400, {"", S3_FAIL, -EINVAL, NULL}},
@@ -99,7 +99,8 @@ static const struct {
     {507, {"", S3_FAIL, -ENOSPC, ADVICE_FULL}},
 };
 
-/* An <Error> under 200 is a fault of the server; what else is unknown is no S3. */
+/* An <Error> with status 200 is a fault of the server; another unknown status means that it is not
+ * S3. */
 const struct s3_rule *s3_rule_of(long status, const char *code)
 {
     static const struct s3_rule late = {"", S3_AGAIN, -EREMOTEIO, NULL};
@@ -134,7 +135,7 @@ struct parse {
     bool is_error;
 };
 
-/* Control bytes as '?': servers are not trusted with terminals. */
+/* Replaces control bytes by '?': a server must not send escapes to a terminal. */
 static void copy_plain(char *to, size_t size, const char *value)
 {
     size_t n = 0;

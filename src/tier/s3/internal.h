@@ -12,7 +12,7 @@
 
 #define S3_OBJECT_MAX (5 * GIB) /* of a single PUT */
 
-/* Where requests go; does not change after open. */
+/* The address of requests; constant after open. */
 struct s3_place {
     char *scheme, *host; /* host with port, of an endpoint; NULL host: AWS of the region */
     char *base;          /* path of the endpoint, without '/' at its end; may be "" */
@@ -33,11 +33,12 @@ struct s3 {
     struct {
         struct cairn_mutex lock;
         char *region;
-        int64_t skew_ns; /* theirs minus our wall clock; 0 until a request is refused for it */
-        int64_t date_offset_ns;         /* theirs minus the monotonic clock */
-        int64_t date_at_ns;             /* monotonic: when it was told last; 0: never */
-        enum s3_checksum auto_checksum; /* what S3_CHECKSUM_AUTO means here */
-        bool bucket_seen;               /* it is there, by some answer */
+        /* the server's minus our wall clock; 0 until a request is refused because of it */
+        int64_t skew_ns;
+        int64_t date_offset_ns;         /* the server's minus the monotonic clock */
+        int64_t date_at_ns;             /* monotonic: when the Date was last received; 0: never */
+        enum s3_checksum auto_checksum; /* the checksum used for S3_CHECKSUM_AUTO */
+        bool bucket_seen;               /* some answer has proved that the bucket exists */
         bool single_deletes;            /* the server has no DeleteObjects */
         char error[CAUSE_MAX];
         struct tier_traffic traffic;
@@ -51,13 +52,13 @@ static inline struct s3 *s3_of(struct tier *tier)
 
 /* --- config.c --------------------------------------------------------------------------------- */
 
-/* Fills in all that does not change, and *ret_ca_bundle (NULL: the system's). -EINVAL with
+/* Fills in all constant fields, and *ret_ca_bundle (NULL: the system's). -EINVAL with
  * *ret_error. */
 CAIRN_MUST_CHECK int s3_configure(struct s3 *s3, const struct s3_options *options,
                                   char **ret_ca_bundle, char **ret_error);
 void s3_configure_done(struct s3 *s3);
 
-/* A request's address. `object` NULL: the bucket. To be freed by s3_address_done(). */
+/* The address of a request. `object` NULL: the bucket. To be freed by s3_address_done(). */
 struct s3_address {
     char *url, *host, *path; /* path: encoded, as it is signed */
 };
@@ -79,30 +80,32 @@ struct s3_request {
     const char *headers[S3_CALL_HEADERS_MAX + 1]; /* ends with NULL */
     const void *body;
     size_t body_len;
-    struct tier_source *source; /* of the body, in place of `body` */
+    struct tier_source *source; /* supplies the body, in place of `body` */
     void *into;
     size_t into_len;
-    bool is_content; /* the body is an object's content: gets a checksum and the headers of a put */
-    bool wants_md5;  /* Content-MD5 in any case */
-    bool any_answer; /* any answer will do: only the Date is wanted */
+    /* the body is an object's content: it gets a checksum and the headers of a put */
+    bool is_content;
+    bool wants_md5;  /* always send Content-MD5 */
+    bool any_answer; /* any answer will do: only its Date is used */
 };
 
-/* One request, repeated as long as that may help and patience lasts. 0: a 2xx answer that is no
- * error. A HEAD that is refused may end as a GET of the first byte, since only that says why.
- * -errno as in tier.h and: -ERANGE, -EOPNOTSUPP, -EINVAL. http_response_done() in any case. */
+/* Makes one request, with retries as long as they may help and patience lasts. 0: a 2xx answer that
+ * is no error. A refused HEAD may be followed by a GET of the first byte, since only a GET explains
+ * the refusal. -errno as in tier.h and: -ERANGE, -EOPNOTSUPP, -EINVAL. Always call
+ * http_response_done(). */
 CAIRN_MUST_CHECK int s3_call(struct s3 *s3, const struct s3_request *request,
                              struct http_response *ret_response);
 
-/* Keeps a line for last_error(). `object` may be NULL. */
+/* Stores a line for last_error(). `object` may be NULL. */
 void s3_set_error(struct s3 *s3, const char *method, const char *object, const char *fmt, ...)
     CAIRN_PRINTF(4, 5);
 
 /* --- checksum.c ------------------------------------------------------------------------------- */
 
-/* Base64 of the MD5, to be freed. -EOPNOTSUPP: libcrypto may not (FIPS). */
+/* Base64 of the MD5, to be freed. -EOPNOTSUPP: libcrypto does not allow it (FIPS). */
 CAIRN_MUST_CHECK int s3_md5(const void *body, size_t len, char **ret_text);
 char *s3_crc32(const void *body, size_t len); /* to be freed */
-/* The same, of a source. Its errors, too. */
+/* The same for a source; also returns its errors. */
 CAIRN_MUST_CHECK int s3_md5_from(struct tier_source *source, char **ret_text);
 CAIRN_MUST_CHECK int s3_crc32_from(struct tier_source *source, char **ret_text);
 

@@ -11,14 +11,14 @@
 #define EMPTY_PAGES_MAX 100u
 
 struct found {
-    char *key; /* as it came: with the prefix, perhaps encoded */
+    char *key; /* as received: with the prefix, perhaps encoded */
     uint64_t len;
     int64_t modified_ns;
 };
 
 struct page {
     VECTOR(struct found) found;
-    struct found next; /* being read */
+    struct found next; /* being parsed */
     char *token;
     bool is_list, is_encoded, is_truncated;
 };
@@ -82,7 +82,7 @@ static int on_element(const char *path, const char *value, void *arg)
     return 0;
 }
 
-/* In place. A '+' is a blank: a real one comes as %2B. */
+/* Decodes in place. '+' means a blank; a real '+' is encoded as %2B. */
 static int decode_key(char *text)
 {
     char *to = text;
@@ -104,10 +104,10 @@ static int decode_key(char *text)
 struct walk {
     struct s3 *s3;
     const char *directory, *after;
-    char *key_prefix; /* of all keys: prefix and directory, '/' at its end */
-    size_t own_len;   /* of the prefix in it, '/' included */
-    char *last;       /* name of the last object of the pages before; NULL: none */
-    bool is_level;    /* what lies deeper is given as one name, with '/' at its end */
+    char *key_prefix; /* common to all keys: prefix and directory, '/' at its end */
+    size_t own_len;   /* length of the prefix in it, '/' included */
+    char *last;       /* the last object of earlier pages; NULL: none */
+    bool is_level;    /* deeper keys are grouped into one name with '/' at its end */
     int (*fn)(const struct tier_object *object, void *arg);
     void *arg;
 };
@@ -118,7 +118,7 @@ static void add_param(FILE *out, const char *name, const char *value)
     (void)fprintf(out, "&%s=%s", name, encoded);
 }
 
-/* Goes on by the server's token, or, where it gave none, behind the last name. */
+/* Continues with the server's token or, without one, after the last name. */
 static char *make_query(const struct walk *w, const char *token)
 {
     char *text;
@@ -156,8 +156,8 @@ static int fetch_page(struct walk *w, const char *token, struct page *page)
     return -EPROTO;
 }
 
-/* Callers rely on the order, and must not miss an object: a server that keeps none is found out
- * here. */
+/* Checks the order, on which callers rely so as not to miss an object: a server that does not sort
+ * is detected here. */
 static int give_object(struct walk *w, struct found *found, bool is_encoded)
 {
     int r = is_encoded ? decode_key(found->key) : 0;
@@ -166,21 +166,21 @@ static int give_object(struct walk *w, struct found *found, bool is_encoded)
         return -EPROTO;
     }
     struct tier_object object = {found->key + w->own_len, found->len, found->modified_ns};
-    if (w->is_level) /* objects and what lies deeper are two lists */
+    if (w->is_level) /* objects and groups are two separate lists */
         return *object.name ? w->fn(&object, w->arg) : 0;
     if (w->last && strcmp(object.name, w->last) <= 0) {
         s3_set_error(w->s3, "GET", w->directory, "the list is out of order at %s", object.name);
         return -EPROTO;
     }
     replace_text(&w->last, object.name);
-    /* what consoles make to show a directory */
+    /* created by consoles to show a directory */
     bool is_marker = object.name[strlen(object.name) - 1] == '/';
     if (is_marker || (w->after && strcmp(object.name, w->after) <= 0))
         return 0;
     return w->fn(&object, w->arg);
 }
 
-/* 1: the caller has seen enough. */
+/* Returns 1 if the callback ended the list. */
 static int give_page(struct walk *w, struct page *page)
 {
     int r = 0;
@@ -189,8 +189,8 @@ static int give_page(struct walk *w, struct page *page)
     return r;
 }
 
-/* A page that promises another one must have names or a new token, and it cannot be the
- * EMPTY_PAGES_MAX-th in a row without a name. */
+/* A page that announces another one must have names or a new token, and at most EMPTY_PAGES_MAX - 1
+ * pages in a row may be without names. */
 static bool list_goes_on(const struct page *page, const char *token, unsigned *empty_pages)
 {
     *empty_pages = page->found.count ? 0 : *empty_pages + 1;
@@ -223,7 +223,8 @@ static int walk_pages(struct walk *w)
     }
 }
 
-/* Gives the first page only if the server has no tokens: the name to go on behind is not known. */
+/* If the server sends no tokens, only the first page can be listed: there is no name to continue
+ * after. */
 int s3_list_level(struct tier *tier, const char *directory,
                   int (*fn)(const struct tier_object *object, void *arg), void *arg)
 {

@@ -12,20 +12,20 @@
 #define ENTRIES_MAX 20000
 #define PASSWD_MAX (16 * KIB)
 
-/* Where a value stands; of two that are set the higher one counts. */
+/* The origin of a value; the highest rank takes precedence. */
 enum rank {
     RANK_SERVICES,        /* [services NAME] of config */
     RANK_CONFIG,          /* [default] of config */
     RANK_CONFIG_PREFIXED, /* [profile NAME] of config, which may be "default" too */
     RANK_CREDENTIALS,     /* [NAME] of credentials */
-    RANK_IGNORED,         /* a section that means nothing to us */
+    RANK_IGNORED,         /* a section that we do not use */
 };
 
 /* All point into the text of the file. */
 struct entry {
     enum rank rank;
     const char *section;
-    const char *parent; /* "" or the key above a nested one */
+    const char *parent; /* "", or the parent key of a nested one */
     const char *key;    /* "" for the section itself */
     const char *value;
 };
@@ -41,17 +41,17 @@ struct s3_profiles {
     VECTOR(struct entry) entries;
 };
 
-/* A file while it is read. */
+/* A file during parsing. */
 struct reader {
     struct s3_profiles *profiles;
     const struct file *file;
     bool is_credentials;
     unsigned line;
     bool in_section, in_key;
-    size_t indent; /* of the last key that is not nested */
+    size_t indent; /* of the last key at the top level */
     enum rank rank;
     const char *section;
-    const char *parent; /* last key without a value: deeper lines belong to it */
+    const char *parent; /* last key without a value: more indented lines belong to it */
 };
 
 static int bad_line(const struct reader *r, char **ret_error, const char *what)
@@ -72,7 +72,7 @@ static int add_entry(struct reader *r, const char *parent, const char *key, cons
     return 0;
 }
 
-/* Takes white space off both ends. */
+/* Removes white space at both ends. */
 static char *trim_blanks(char *text)
 {
     text += strspn(text, " \t");
@@ -82,7 +82,7 @@ static char *trim_blanks(char *text)
     return text;
 }
 
-/* A remark begins with '#' or ';' after white space. */
+/* Removes a comment, which begins with '#' or ';' after white space. */
 static void drop_remark(char *text)
 {
     for (char *c = text; *c; c++)
@@ -92,7 +92,8 @@ static void drop_remark(char *text)
         }
 }
 
-/* The rest of the name after "profile " or "services "; NULL where it does not begin so. */
+/* Returns the rest of the name after "profile " or "services "; NULL if it does not begin with the
+ * word. */
 static char *after_word(char *name, const char *word)
 {
     size_t len = strlen(word);
@@ -157,7 +158,7 @@ static int read_profile_key(struct reader *r, char *text, const char *parent, ch
         return bad_line(r, ret_error, "a setting without a name");
     for (char *c = key; *c; c++)
         *c = (char)tolower((unsigned char)*c);
-    /* In a command for the shell '#' may mean something. */
+    /* in a shell command '#' may have a meaning */
     if (strcmp(key, "credential_process") != 0)
         drop_remark(value);
     value = trim_blanks(value);
@@ -168,8 +169,8 @@ static int read_profile_key(struct reader *r, char *text, const char *parent, ch
     return add_entry(r, parent ? parent : "", key, value, ret_error);
 }
 
-/* A line that is indented more than the key above it is nested under that key, if it has no value;
- * or it is more of its value, which no setting that we use can have. */
+/* A line indented more than the key above is nested under that key, if the key has no value.
+ * Otherwise it continues the value, which none of the settings we use allows. */
 static int read_line(struct reader *r, char *line, char **ret_error)
 {
     size_t indent = strspn(line, " \t");
@@ -220,7 +221,8 @@ static int read_file(struct s3_profiles *profiles, struct file *file, char **ret
     return read_lines(&reader, file->text, ret_error);
 }
 
-/* A service started by systemd may have no HOME. NULL: the user is unknown. Caller frees. */
+/* A service started by systemd may have no HOME. Returns NULL if the user is unknown. Caller
+ * frees. */
 static char *home_directory(void)
 {
     const char *home = getenv("HOME");
@@ -292,7 +294,7 @@ static bool profile_entry_has_key(const struct entry *e, const char *key)
            strcmp(e->key, key + len + 1) == 0;
 }
 
-/* The entry of a key that counts, of those between two ranks. */
+/* Finds the entry of a key with the highest rank between `from` and the upper limit. */
 static const struct entry *find_profile_entry(const struct s3_profiles *profiles, enum rank from,
                                               enum rank to, const char *section, const char *key)
 {

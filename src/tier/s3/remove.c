@@ -59,10 +59,10 @@ struct refusals {
     const char *const *objects;
     size_t count;
     char *key, *code;
-    const char **again; /* of `objects`: to be removed one by one */
+    const char **again; /* some of `objects`, to be removed one by one */
     size_t again_count;
     bool is_result;
-    int error; /* the first that is no use trying again */
+    int error; /* the first error that is not worth a retry */
 };
 
 static const char *find_object(const struct refusals *f)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A tier in an S3 bucket, or in one of those that imitate it. Objects are small enough for one PUT
- * each, so there is nothing half-made to clean up: an object is there whole, or not at all, and
- * trying again is safe. */
+/* A tier in an S3 bucket, or on a compatible server. Each object is small enough for one PUT, so
+ * there are no partial uploads to clean up: an object exists whole or not at all, and a retry is
+ * safe. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 #define PATIENCE_NS (60ll * 1000000000)
 #define STALL_NS (15ll * 1000000000)
 
-/* A Date that is older is not relied on: the monotonic clock may run differently from theirs. */
+/* An older Date is not used: the monotonic clock may drift from the server's. */
 #define DATE_AGE_MAX_NS (5ll * 1000000000)
 #define SERVERS_APART_NS (50ll * 1000000)
 
@@ -54,7 +54,7 @@ static int s3_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     bool is_part = r == -ERANGE || response.status == 206;
     uint64_t len = is_part ? response.range_total : (uint64_t)response.content_length;
     if (r == -ERANGE && len == UINT64_MAX)
-        len = 0; /* of what is empty there is no first byte */
+        len = 0; /* an empty object has no first byte */
     if (r < 0 && r != -ERANGE)
         return r;
     if (len == UINT64_MAX) {
@@ -66,7 +66,8 @@ static int s3_stat(struct tier *tier, const char *object, uint64_t *ret_len)
     return 0;
 }
 
-/* Nothing can be asked for by a range: what counts is that the object is there and long enough. */
+/* A read of 0 bytes cannot be a range request: only checks that the object exists and is long
+ * enough. */
 static int get_nothing(struct tier *tier, const char *object, uint64_t offset)
 {
     uint64_t len;
@@ -74,7 +75,8 @@ static int get_nothing(struct tier *tier, const char *object, uint64_t offset)
     return r == 0 && offset > len ? -EUCLEAN : r;
 }
 
-/* A server that does not know ranges answers 200 with all: right only if all was wanted. */
+/* A server without range support answers 200 with the whole object: correct only if all of it was
+ * requested. */
 static int verify_range(struct s3 *s3, const char *object, uint64_t offset, size_t len,
                         const struct http_response *r)
 {
@@ -108,7 +110,7 @@ static int s3_get_range(struct tier *tier, const char *object, uint64_t offset, 
     return r == -ERANGE ? -EUCLEAN : r;
 }
 
-/* Durable means durable on return there, names too. */
+/* Puts are durable on return, names too. */
 static int s3_sync(struct tier *tier)
 {
     return retry_gate_is_interrupted(&s3_of(tier)->gate) ? -ECANCELED : 0;
@@ -135,7 +137,7 @@ static int s3_now(struct tier *tier, int64_t *ret_ns)
     return now_by_date(s3, ret_ns) ? 0 : -EPROTO;
 }
 
-/* In whole seconds, and by whichever of the servers behind the address. */
+/* In whole seconds, by the clock of any server behind the address. */
 static int s3_read_clock(struct tier *tier, struct tier_reading *ret)
 {
     struct s3_request q = {.method = "HEAD", .any_answer = true};

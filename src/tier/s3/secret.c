@@ -29,7 +29,7 @@ bool s3_secret_is_plain(const char *text)
     return true;
 }
 
-/* To the end or to `size` bytes. Number of bytes or -errno. */
+/* Reads to the end or to `size` bytes. Returns the number of bytes or -errno. */
 static ssize_t read_all(int fd, char *to, size_t size)
 {
     size_t len = 0;
@@ -50,7 +50,7 @@ int s3_secret_read(const char *path, size_t max, char **ret_text, size_t *ret_le
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    /* One more byte than may be tells a file that is too long; a pipe has no length to ask for. */
+    /* one extra byte, to detect a file that is too long; a pipe has no length */
     char *text = xmalloc(max + 1);
     ssize_t len = read_all(fd, text, max + 1);
     if (len < 0 || (size_t)len > max) {

@@ -4,18 +4,18 @@
 
 #include "base/base.h"
 
-/* Wipes, frees and forgets; NULL is fine. */
+/* Wipes and frees the string, and sets it to NULL; NULL is fine. */
 void s3_secret_free(char **secret);
 
-/* Both after another, in memory that was never moved; for s3_secret_free(). */
+/* Returns the concatenation, in memory that was never reallocated; for s3_secret_free(). */
 char *s3_secret_join(const char *a, const char *b);
 
-/* Visible ASCII and not empty: what a key, a token or a region looks like. NULL is not. What comes
- * from outside must pass this before it goes into a header, where a line break would begin another
- * one. */
+/* Is it visible ASCII and not empty, as a key, a token or a region must be? NULL is not. Text from
+ * outside must pass this check before it goes into a header, where a line break would begin another
+ * header. */
 bool s3_secret_is_plain(const char *text);
 
-/* Reads a small file (at most `max` bytes, else -EFBIG) of any kind and follows links: mounted
+/* Reads a small file (at most `max` bytes, else -EFBIG) of any type, following links, as mounted
  * secrets are links. NUL-terminated, for s3_secret_free(). `ret_len` may be NULL. */
 CAIRN_MUST_CHECK int s3_secret_read(const char *path, size_t max, char **ret_text, size_t *ret_len);
 

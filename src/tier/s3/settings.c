@@ -18,7 +18,7 @@ char *s3_setting_region(const struct s3_profiles *profiles, const char *profile)
     return copy_or_null(region ? region : s3_profiles_get(profiles, profile, "region"));
 }
 
-/* The environment counts more than the profile, also where it says no. */
+/* The environment takes precedence over the profile, also if it says false. */
 static bool endpoints_are_ignored(const struct s3_profiles *profiles, const char *profile)
 {
     static const char variable[] = "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS";

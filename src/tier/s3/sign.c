@@ -15,12 +15,12 @@
 #define HASH_LEN 32
 #define HEX_LEN (2 * HASH_LEN + 1)
 #define STAMP_LEN 17 /* 20130524T000000Z */
-#define DAY_LEN 8    /* of it */
+#define DAY_LEN 8    /* the date part of it */
 
-/* A header as it is signed: name in lower case, value without needless space. */
+/* A header as signed: name in lower case, value with blanks normalised. */
 struct field {
     char *name, *value;
-    size_t place; /* among the headers given: values of one name stay in this order */
+    size_t place; /* index among the given headers: values of the same name keep this order */
 };
 
 struct fields {
@@ -70,7 +70,7 @@ char *s3_uri_encode(const char *text, bool leave_slash)
     char *encoded = xmalloc(3 * strlen(text) + 1), *to = encoded;
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
-        /* isalnum() would ask the locale. */
+        /* isalnum() depends on the locale */
         if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
             strchr("-._~", c) || (c == '/' && leave_slash)) {
             *to++ = (char)c;
@@ -84,7 +84,7 @@ char *s3_uri_encode(const char *text, bool leave_slash)
     return encoded;
 }
 
-/* Takes "." and ".." and empty segments out, keeps a '/' at the end, and encodes. */
+/* Removes "." and ".." and empty segments, keeps a '/' at the end, and encodes. */
 static char *normalized_path(const char *path)
 {
     _cleanup_free_ char *clean = xmalloc(strlen(path) + 2);
@@ -115,7 +115,7 @@ struct param {
     const char *key, *value;
 };
 
-/* By key, then by value: "a-=1" comes after "a=1" though '-' is less than '='. */
+/* Sorts by key, then by value: "a-=1" comes after "a=1" though '-' is less than '='. */
 static int param_order(const void *a, const void *b)
 {
     const struct param *x = a, *y = b;
@@ -144,7 +144,7 @@ static void put_query(FILE *out, const char *query)
         (void)fprintf(out, "%s%s=%s", i ? "&" : "", params[i].key, params[i].value);
 }
 
-/* Space around is dropped; several blanks in a row become one. */
+/* Trims white space and collapses runs of blanks. */
 static char *plain_value(const char *value)
 {
     static const char space[] = " \t\r\n";
@@ -180,7 +180,7 @@ static int field_order(const void *a, const void *b)
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* All headers that are signed: host, those given, those we add. */
+/* Gathers all signed headers: host, the given ones, and those we add. */
 static void gather_fields(const struct s3_sign_request *request, char *const *added,
                           struct fields *fields)
 {
@@ -263,8 +263,7 @@ static char *canonical_request(const struct s3_sign_request *request, const stru
     return text;
 }
 
-/* The key is derived anew each time: four short HMACs cost less than keeping another
- * secret safe. */
+/* Derives the key each time: four short HMACs are cheaper than protecting another secret. */
 static int make_signature(const struct s3_sign_request *request, const char *secret,
                           const char *stamp, const char *string_to_sign, char text[HEX_LEN])
 {
@@ -294,7 +293,7 @@ static int time_stamp(int64_t time_ns, char text[STAMP_LEN])
     return 0;
 }
 
-/* The headers besides Authorization, in front of it. */
+/* Adds the headers other than Authorization; they precede it. */
 static void add_signed_headers(const struct s3_sign_request *request,
                                const struct s3_credentials *credentials, const char *stamp,
                                const char *payload, char **headers)
