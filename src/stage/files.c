@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "stage/internal.h"
 
-/* The draft of a file, opened if there is none. Its record in the log is implied by the first write
- * or erasing. */
+/* Returns the draft of a file, and opens it if there is none. The log gets no record of that: the
+ * first write or erasing implies it. */
 static struct layer *draft_locked(struct stage *stage, uint64_t ino, uint64_t below_size,
                                   uint64_t version)
 {
@@ -33,7 +33,8 @@ void stage_open_draft(struct stage *stage, uint64_t ino)
     (void)draft_locked(stage, ino, 0, 0);
 }
 
-/* The record of a change. Where the log has no room, a draft that was opened for it goes again. */
+/* Logs a change. If the log has no room, a draft that was opened for the change is removed
+ * again. */
 static int log_change_locked(struct stage *stage, struct layer *draft, bool had_draft,
                              const struct record *rec)
 {
@@ -59,7 +60,8 @@ static void note_change_locked(struct stage *stage, struct layer *draft, uint64_
     draft->changed = clock_monotonic_ns();
 }
 
-/* Ranges are bounded by the memory formula. Durable ones are given up before a writer waits. */
+/* Makes room for new ranges, whose number the memory formula bounds: evicts durable ranges before a
+ * writer has to wait. */
 static bool ranges_have_room_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -69,8 +71,8 @@ static bool ranges_have_room_locked(struct stage *stage)
     return true;
 }
 
-/* Files without a name, which no seal moves out of the tables, must leave room there for others. A
- * write waits until some of them was written in pieces or gathered, and fails when that frees
+/* Files without a name, whose ranges no seal frees, must leave room in the tables for others. A
+ * write to one waits until some of them were written in pieces or gathered, and fails if that frees
  * nothing. */
 static int check_nameless_locked(struct stage *stage, uint64_t ino)
 {
@@ -104,7 +106,7 @@ static struct slab_record record_of(const struct stage_write *w, uint64_t versio
                                 .time = w->time};
 }
 
-/* The slab becomes part of what a recovery reads. */
+/* From now on a recovery reads the slab. */
 static void publish_new_locked(struct stage *stage, uint32_t slab, uint32_t generation,
                                enum slab_shared_state state)
 {
@@ -130,7 +132,7 @@ static bool shared_fits_locked(const struct stage *stage, uint32_t need)
     return slab != SLAB_NONE && stage->locked.slabs[slab].fill + need <= SLAB_STRIDE;
 }
 
-/* Makes the shared slab have room for `need` bytes. May drop the lock while it takes a new one. */
+/* Ensures room for `need` bytes in the shared slab. May drop the lock while it takes a new one. */
 static bool ensure_shared_locked(struct stage *stage, uint32_t need)
 {
     check_held(&stage->locked.lock);
@@ -150,7 +152,7 @@ static bool ensure_shared_locked(struct stage *stage, uint32_t need)
     return true;
 }
 
-/* Copies a small payload behind its record in the shared slab. */
+/* Copies a small payload into the shared slab, after its record. */
 static void copy_payload_locked(struct stage *stage, const struct stage_write *w, uint64_t version,
                                 struct range *range)
 {
@@ -174,9 +176,9 @@ static uint64_t *find_write_end(struct stage_file *file, uint64_t end)
     return NULL;
 }
 
-/* The kernel splits an application's write into requests of SLAB_PAYLOAD, up to a page less where
- * its buffer is not aligned: what follows directly on a full one belongs to the same write. Those
- * of several threads may alternate. */
+/* The kernel splits an application's write into requests of SLAB_PAYLOAD, up to a page less if its
+ * buffer is not aligned: a request that directly follows a full one belongs to the same write.
+ * Requests of several threads may interleave. */
 static bool begins_write(struct stage_file *file, const struct stage_write *w)
 {
     uint64_t full_end = w->length > SLAB_PAYLOAD - 4096 ? w->offset + w->length : 0;
@@ -191,7 +193,7 @@ static bool begins_write(struct stage_file *file, const struct stage_write *w)
     return begins;
 }
 
-/* The payload becomes part of the draft, and of what a recovery reads. */
+/* Adds the payload to the draft; from now on a recovery reads it. */
 void draft_put_locked(struct stage *stage, struct layer *draft, const struct stage_write *w,
                       bool starts_write)
 {
@@ -375,7 +377,7 @@ int stage_set_mtime(struct stage *stage, uint64_t ino, int64_t mtime)
     struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
     if (!draft)
         return 0;
-    /* An ERASE of nothing, behind the end, carries the time. */
+    /* an empty ERASE behind the end carries the time */
     struct record rec = {.type = REC_ERASE,
                          .ino = ino,
                          .version = draft->version,
@@ -449,9 +451,9 @@ bool stage_seal(struct stage *stage, uint64_t ino, uint64_t version, uint64_t se
     return draft != NULL;
 }
 
-/* Sealed content of a file that lost its name is read on, as part of its last draft: of a version
- * of its own, since the one that it was may come to the view without content. That is not in the
- * log yet, for a successor. */
+/* A file lost its last name: turns its sealed content into part of its last draft. That gets a new
+ * version number, since the sealed version may come to the view without content, and is entered
+ * into the log, for a successor. */
 static int orphan_locked(struct stage *stage, struct stage_file *file)
 {
     check_held(&stage->locked.lock);
@@ -463,7 +465,7 @@ static int orphan_locked(struct stage *stage, struct stage_file *file)
     if (sealed && draft)
         layer_merge_locked(stage, sealed, draft);
     else if (sealed)
-        sealed->mtime = 0; /* the namespace knows it, and what was set since */
+        sealed->mtime = 0; /* the namespace has the time, and may have changed it since */
     if (!sealed)
         return 0;
     sealed->version += !draft;

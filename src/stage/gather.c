@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files without a name: what is scattered over them is gathered, as no seal takes it out of the
- * table of ranges. */
+/* Gathers scattered ranges of files without a name, as no seal removes them from the table of
+ * ranges. */
 #include "stage/internal.h"
 
-#define SCATTERED_MIN 4u /* ranges to a stretch: fewer are not worth a slab */
-#define LOOK_MAX 16384u  /* ranges, while the lock is held */
+#define SCATTERED_MIN 4u /* ranges per stretch: fewer are not worth a slab */
+#define LOOK_MAX 16384u  /* ranges examined while the lock is held */
 
 size_t stage_find_scattered(struct stage *stage, struct stage_scattered *cursor,
                             struct stage_scattered *list, size_t max)
@@ -48,7 +48,7 @@ bool stage_gather(struct stage *stage, const struct stage_scattered *scattered, 
     mutex_lock(&stage->locked.lock);
     struct stage_file *file = file_get_locked(stage, scattered->ino, false);
     struct layer *draft = file ? file->layers[LAYER_DRAFT] : NULL;
-    /* it may have got a name since */
+    /* it may have a name by now */
     bool same = draft && file->orphan && stage->locked.gathering.length > 0;
     if (same) {
         layer_erase_locked(stage, draft, scattered->offset, scattered->length, false);
@@ -58,7 +58,7 @@ bool stage_gather(struct stage *stage, const struct stage_scattered *scattered, 
                                 .slab = slab,
                                 .time = draft->mtime};
         draft_put_locked(stage, draft, &w, true);
-        stage->locked.room_wanted = true; /* there is room in the table */
+        stage->locked.room_wanted = true; /* the table has room */
     }
     stage->locked.gathering.length = 0;
     mutex_unlock(&stage->locked.lock);

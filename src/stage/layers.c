@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Layers: what a version or a draft changes, as an ordered set of ranges that do not overlap. */
+/* Layers: the changes of a version or draft, as an ordered set of ranges that do not overlap. */
 #include "base/clock.h"
 #include "stage/internal.h"
 
@@ -36,7 +36,7 @@ static void use_pack_locked(struct stage *stage, uint64_t pack, int change)
     }
 }
 
-/* Ids of packs on NVMe and in the remote are of one series. 0: a recovery knows no pack. */
+/* Packs on NVMe and in the remote have unique ids. 0: a recovery did not find the pack. */
 static void use_packs_locked(struct stage *stage, const struct range *range, int change)
 {
     check_held(&stage->locked.lock);
@@ -48,7 +48,7 @@ static void use_packs_locked(struct stage *stage, const struct range *range, int
     }
 }
 
-/* Adds (or with -1 takes away) a range's weight to its slab, its layer and the stage's accounts. */
+/* Adds a range to the counts of its slab, its layer and the stage (-1: subtracts it). */
 static void account_locked(struct stage *stage, struct range *range, int sign)
 {
     check_held(&stage->locked.lock);
@@ -85,7 +85,7 @@ static void range_attach_locked(struct stage *stage, struct layer *layer, struct
     account_locked(stage, range, 1);
 }
 
-/* The caller settles the slab, once what remains of the range is attached again. */
+/* The caller settles the slab after it has attached the rest of the range again. */
 static void range_detach_locked(struct stage *stage, struct range *range)
 {
     check_held(&stage->locked.lock);
@@ -99,7 +99,7 @@ static void range_detach_locked(struct stage *stage, struct range *range)
         TAILQ_REMOVE(&stage->locked.slabs[range->slab].ranges, range, in_slab);
 }
 
-/* `skip` bytes from the front fall away. */
+/* Removes `skip` bytes from the front. */
 static void range_advance(struct range *range, uint64_t skip)
 {
     range->offset += skip;
@@ -175,7 +175,8 @@ void layer_erase_locked(struct stage *stage, struct layer *layer, uint64_t offse
     }
 }
 
-/* A chunk that took the place of many small writes is one range again. */
+/* Is `what` the continuation of the same chunk? Then both become one range, e.g. if the chunk has
+ * replaced many small writes. */
 static bool goes_on(const struct range *before, const struct range *what)
 {
     return before && before->kind == RANGE_CHUNK && what->kind == RANGE_CHUNK &&
@@ -248,7 +249,7 @@ void layer_free_locked(struct stage *stage, struct layer *layer, bool dropped)
     free(layer);
 }
 
-/* Frees the memory of a layer and nothing else. */
+/* Frees only the memory of a layer. */
 void layer_abandon(struct layer *layer)
 {
     if (!layer)
@@ -262,7 +263,7 @@ void layer_abandon(struct layer *layer)
     free(layer);
 }
 
-/* A layer keeps its ranges but counts differently from now on. */
+/* Moves a layer with its ranges to another state, and updates the counts. */
 void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer_state state)
 {
     check_held(&stage->locked.lock);
@@ -282,8 +283,8 @@ void layer_set_state_locked(struct stage *stage, struct layer *layer, enum layer
         slab_settle_locked(stage, range->slab);
 }
 
-/* Lays `above` over `below`, which takes its ranges; `above` is freed. A clean layer takes only
- * memory: the rest is in the view by then. The cost is proportional to `above`. */
+/* Merges `above` into `below`, which takes over its ranges; frees `above`. A clean layer takes over
+ * only memory: the view has everything else by then. The cost is proportional to `above`. */
 void layer_merge_locked(struct stage *stage, struct layer *below, struct layer *above)
 {
     check_held(&stage->locked.lock);
@@ -324,15 +325,14 @@ struct stage_file *file_get_locked(struct stage *stage, uint64_t ino, bool creat
     return file;
 }
 
-/* Forgets a file of which nothing is left. */
+/* Frees a file without layers. */
 void file_settle_locked(struct stage *stage, struct stage_file *file)
 {
     check_held(&stage->locked.lock);
     struct layer *clean = file->layers[LAYER_CLEAN];
     if (clean && clean->range_count == 0)
         layer_free_locked(stage, clean, false);
-    /* While it is open it must be remembered that it is one: a later draft of it is not to be
-     * sealed. */
+    /* an open file must stay marked as orphan: its later drafts are not to be sealed */
     if (file->orphan && !file->dead)
         return;
     for (size_t i = 0; i < LAYER_STATES; i++)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The stage's log: records of everything but written bytes, in two halves of the control file. One
- * half is active; compaction fills the other from what is alive and then makes it the active one
- * with one atomic store. */
+ * half is active; compaction fills the other from live state and then activates it with one atomic
+ * store. */
 #include "stage/internal.h"
 
 #define COMPACT_AT_PERCENT 60u
-#define SEAL_LEN_MAX 512u /* of an encoded SEAL that names its file */
+#define SEAL_LEN_MAX 512u /* of an encoded SEAL with the name of its file */
 
 static uint64_t tail_of(const struct stage *stage, uint32_t half)
 {
@@ -17,7 +17,7 @@ static uint32_t active_half(const struct stage *stage)
     return atomic_load_explicit(&stage->header->log_active, memory_order_acquire);
 }
 
-/* The record counts from the moment at which the tail moves over it. */
+/* The record takes effect when the tail moves past it. */
 static int append_to(struct stage *stage, uint32_t half, const struct record *rec)
 {
     uint64_t tail = tail_of(stage, half);
@@ -62,14 +62,15 @@ int stage_log_append_group(struct stage *stage, const struct record *first,
         memcpy(stage->log[half] + end, encoded[i].iov_base, encoded[i].iov_len);
         end += encoded[i].iov_len;
     }
-    bool decides = request_begin_record(first); /* what a group is about is its first record */
+    /* the first record of a group determines its type */
+    bool decides = request_begin_record(first);
     atomic_store_explicit(&stage->header->log_tail[half], end, memory_order_release);
     request_end(decides, 0);
     return 0;
 }
 
-/* And when half of what the last one gained is used up: where most of the log is alive, more would
- * gain little each time. */
+/* Also requires that half of the space gained by the last compaction is used up: if most of the log
+ * is live, more frequent compactions would gain little. */
 bool stage_log_wants_compaction(struct stage *stage)
 {
     uint64_t half_len = stage->header->log_half_len, tail = tail_of(stage, active_half(stage));
@@ -78,7 +79,7 @@ bool stage_log_wants_compaction(struct stage *stage)
            tail > compacted + (half_len - compacted) / 2;
 }
 
-/* Besides the SEALs of all drafts. */
+/* Is there `room` besides the SEALs of all drafts and one more? */
 static bool has_room_besides_seals_locked(struct stage *stage, uint64_t room)
 {
     check_held(&stage->locked.lock);
@@ -93,7 +94,7 @@ bool stage_log_is_crowded(struct stage *stage)
            !has_room_besides_seals_locked(stage, half_len / 8 * 3);
 }
 
-/* A quarter remains, for the xattrs that seals enter with them. */
+/* Leaves a quarter of the log for xattrs, which seals enter together with the SEAL. */
 bool stage_log_takes_draft(struct stage *stage)
 {
     LOCK_SCOPE(&stage->locked.lock);
@@ -157,8 +158,8 @@ int log_enter_layer_locked(struct stage *stage, struct layer *layer, size_t rese
     return r;
 }
 
-/* Every layer that a recovery must find again. The marker in front (a layer of no inode) says that
- * earlier records in slabs count only where a range names them. */
+/* Enters every layer that a recovery must find. The marker in front (a layer of no inode) means
+ * that earlier records in slabs count only if a range names them. */
 static int dump_layers_locked(struct stage *stage, uint32_t half, bool with_orphans)
 {
     check_held(&stage->locked.lock);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Writeback of drafts in pieces, and what the background asks about drafts. */
+/* Writeback of drafts in pieces, and selection of drafts for the background threads. */
 #include "base/cause.h"
 #include "base/clock.h"
 #include "stage/internal.h"
 
-#define STUCK_NS 1000000000ll /* then it is tried again */
+#define STUCK_NS 1000000000ll /* then it is retried */
 
-/* Pieces of files that do not lie together each take a place in the tables, and a draft that is
- * written in pieces keeps them. So when drafts take more than half of all, those with at least as
- * many as most have are sealed. 0: not now. */
+/* Separate pieces of files each take a place in the tables, and a draft written in pieces keeps
+ * them. So if drafts take more than half of the table, those with at least the average number of
+ * ranges are sealed. Returns that number; 0: no draft is to be sealed. */
 static uint32_t crowd_share_locked(const struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -59,7 +59,7 @@ bool stage_largest_draft(struct stage *stage, uint64_t min_bytes, uint64_t *ret_
     return largest != NULL;
 }
 
-/* Where the first `min_bytes` of consecutive memory from `range` on begin; NULL: nowhere. */
+/* The beginning of the first `min_bytes` of consecutive memory from `range` on; NULL: none. */
 static struct range *first_long_stretch_locked(struct range *range, uint64_t min_bytes)
 {
     check_rank_held(LOCK_STAGE);
@@ -109,8 +109,8 @@ size_t stage_draft_stretch(struct stage *stage, const struct stage_stretch *stre
     return count;
 }
 
-/* Exchanges what of `range` lies within the chunk and is still what `part` was. False: the log is
- * full. */
+/* Replaces the part of `range` within the chunk by a reference, if its memory is still that of
+ * `part`. False: the log is full. */
 static bool exchange_locked(struct stage *stage, struct range *range, const struct stage_part *part,
                             const struct stage_chunk_range *chunk)
 {
@@ -175,7 +175,7 @@ void stage_piece_done(struct stage *stage, uint64_t ino, const struct stage_part
         if (parts[i].offset >= chunk->offset + chunk->length ||
             parts[i].offset + parts[i].length <= chunk->offset)
             continue;
-        /* A draft may have been sealed meanwhile. What is pinned does not change. */
+        /* the draft may have been sealed meanwhile; a pinned layer stays as it is */
         for (size_t l = 0; l <= LAYER_SEALED; l++)
             if (file->layers[l] &&
                 !exchange_in_layer_locked(stage, file->layers[l], &parts[i], chunk))
@@ -310,7 +310,7 @@ bool stage_has_handle(const struct stage *stage, uint64_t handle)
     return handle_is_own(stage->header, handle);
 }
 
-/* NULL: it is of another stage. */
+/* NULL: a handle of another stage. */
 static struct handle_entry *find_handle_locked(struct stage *stage, uint64_t handle)
 {
     check_held(&stage->locked.lock);
@@ -368,7 +368,7 @@ uint32_t stage_handle_flags(struct stage *stage, uint64_t handle)
     return entry ? handle_flags(entry) : 0;
 }
 
-/* A successor must not find a half of it: both words are written at once. */
+/* Writes both words with one store, so that a successor never finds only one of them. */
 void stage_handle_set_listing_end(struct stage *stage, uint64_t handle, uint64_t seq)
 {
     LOCK_SCOPE(&stage->locked.lock);

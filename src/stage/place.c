@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where stages are: the names of their files, the directory that no other user writes into, and
- * what a file says of the stage that it is. */
+/* Where stages are stored: the names of their files, a directory that no other user can write to,
+ * and the information in a control file. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -17,7 +17,7 @@
 
 #define PREFIX "cairn-"
 #define HEX_LEN 32u
-#define UNMADE_S 60 /* a stage is made in less, if its maker lives */
+#define UNMADE_S 60 /* if its creator lives, a stage is complete sooner */
 
 char *stage_path(const char *dir, const uint8_t name[16], const char *suffix)
 {
@@ -57,7 +57,7 @@ static bool is_private(const struct stat *st)
     return S_ISDIR(st->st_mode) && st->st_uid == geteuid() && (st->st_mode & 077) == 0;
 }
 
-/* Makes it, or finds it there. -EACCES: it is not ours, and *ret_uid is whose; -ENOTDIR. */
+/* Creates or finds the directory. -EACCES: it belongs to another user, *ret_uid; -ENOTDIR. */
 static int take_private_directory(const char *path, uid_t *ret_uid)
 {
     struct stat st;
@@ -71,7 +71,7 @@ static int take_private_directory(const char *path, uid_t *ret_uid)
         return -EACCES;
     if (fd < 0)
         return -ENOTDIR;
-    /* Made under another umask, or by hand. */
+    /* created under another umask, or by hand */
     return is_private(&st) || fchmod(fd, 0700) == 0 ? 0 : -errno;
 }
 
@@ -116,10 +116,10 @@ void stage_leave_directory(const char *directory)
     _cleanup_free_ char *begin = xasprintf("/" PREFIX "%u", geteuid());
     const char *slash = strrchr(directory, '/');
     if (slash && strncmp(slash, begin, strlen(begin)) == 0)
-        (void)rmdir(directory); /* not while another stage is in it */
+        (void)rmdir(directory); /* fails while another stage is in it */
 }
 
-/* --- what a file says ------------------------------------------------------------------------- */
+/* --- information in a control file ------------------------------------------------------------ */
 
 static bool is_in_use(int fd)
 {
@@ -135,7 +135,7 @@ uint32_t stage_owner_crc(const struct stage_header *h)
     return crc ? crc : 1;
 }
 
-/* A server's filesystem, or one of layers, may number its files anew whenever it forgot them. */
+/* A network or overlay filesystem may renumber files that its cache has dropped. */
 void stage_directory_identity(const char *path, uint64_t *ret_device, uint64_t *ret_ino)
 {
     struct stat st;
@@ -304,8 +304,8 @@ uint64_t stage_held_bytes(const char *dir, const uint8_t name[16])
     return bytes;
 }
 
-/* Without its .ctl it is not known what is in it, nor whose it is. What it holds may have been
- * acknowledged: so it stays. */
+/* Without its .ctl the content and owner are unknown. The slabs may contain acknowledged data, so
+ * they stay. */
 static void report_if_parted(const char *dir, const char *base)
 {
     size_t stem = strlen(PREFIX) + HEX_LEN;

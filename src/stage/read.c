@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads the layers of a file: for a reader from the draft down, for writeback the pinned one. */
+/* Reads the layers of a file: for a reader from the draft down, for writeback the pinned one
+ * only. */
 #include "stage/internal.h"
 
 struct resolver {
@@ -40,8 +41,8 @@ static struct stage_part part_within_range(const struct stage *stage, const stru
     return part;
 }
 
-/* Emits [offset, end) as the layers from `layers` down see it; false when the room for parts is
- * used up. */
+/* Emits [offset, end) as seen through the layers from `layers` down; false if there is no room for
+ * more parts. */
 static bool resolve_locked(struct resolver *r, struct layer *const *layers, size_t depth,
                            uint64_t offset, uint64_t end)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rebuilding the layers of a stage that a dead daemon left.
+/* Rebuilds the layers of a stage left by a dead daemon.
  *
- * What a layer consisted of is told by items: dumps (LAYER and its RANGEs and PIECEs), ERASEs and
- * PIECEs of the log, and write records in slabs. Items of one version are applied in order of their
+ * Items describe the content of a layer: dumps (LAYER and its RANGEs and PIECEs), ERASEs and PIECEs
+ * of the log, and write records in slabs. Items of one version are applied in order of their
  * sequence numbers; its SEAL comes last. After a compaction the log begins with a marker: write
- * records older than it count only where a dump names them. */
+ * records older than it count only if a dump names them. */
 #include "base/log.h"
 #include "base/vector.h"
 #include "stage/internal.h"
@@ -13,7 +13,7 @@ enum item_kind { ITEM_LAYER, ITEM_RANGE, ITEM_PIECE, ITEM_ERASE, ITEM_WRITE, ITE
 
 struct item {
     uint64_t ino, version, seq;
-    uint32_t order; /* as found: settles equal sequence numbers */
+    uint32_t order; /* position in log and slabs: decides between equal sequence numbers */
     enum item_kind kind;
     bool starts_write;
     uint64_t offset, length, keep, size;
@@ -32,7 +32,7 @@ struct rebuild {
     size_t begun_count;
 };
 
-/* The number of something that happened. */
+/* Notes the sequence number of an operation or write, to find the highest. */
 static void note_seq(struct rebuild *rb, uint64_t seq)
 {
     rb->last_seq = max_u64(rb->last_seq, seq);
@@ -138,7 +138,7 @@ static int add_from_log(const struct record *rec, void *arg)
     case REC_SEAL:
         if (rec->attrs.size > INT64_MAX)
             return -EUCLEAN;
-        /* after all that it seals */
+        /* sorts after all items that it seals */
         item = add_item(rb, ITEM_SEAL, rec->ino, rec->version, UINT64_MAX);
         item->offset = rec->seq;
         item->size = rec->attrs.size;
@@ -174,8 +174,8 @@ static int compare_items(const void *pa, const void *pb)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-/* Pinned until all items are applied: an item may supersede all that a slab holds before a later
- * one names it again. */
+/* Pins the slab until all items are applied: one item may supersede everything in the slab before a
+ * later one names it again. */
 static void claim_slab_locked(struct rebuild *rb, uint32_t slab)
 {
     check_held(&rb->stage->locked.lock);
@@ -198,8 +198,8 @@ static void put_item_locked(struct rebuild *rb, struct layer *draft, const struc
         range.kind = RANGE_CHUNK;
         range.name = item->name;
         range.chunk_offset = item->slab_offset;
-        /* 0: of no known pack, which is damage only if nothing supersedes it (its pack may have
-         * been dropped since). */
+        /* 0: in no known pack, which is damage only if no later item supersedes it (its pack may
+         * have been dropped since) */
         range.pack = rb->how->pack_of(&item->name, &range.remote, rb->how->arg);
     } else if (item->slab == SLAB_NONE) {
         range.kind = RANGE_HOLE;
@@ -256,7 +256,7 @@ static void seal_item_locked(struct rebuild *rb, struct layer *draft, const stru
     mutex_lock(&stage->locked.lock);
 }
 
-/* All items of one version: [first, end). *size: of the version below, then of this one. */
+/* Applies all items of one version: [first, end). *size: of the version below, then of this one. */
 static void rebuild_version_locked(struct rebuild *rb, size_t first, size_t end, uint64_t *size)
 {
     check_held(&rb->stage->locked.lock);
@@ -266,8 +266,8 @@ static void rebuild_version_locked(struct rebuild *rb, size_t first, size_t end,
         draft = layer_new_locked(rb->stage, file, LAYER_DRAFT);
         draft->keep = draft->size = *size;
     }
-    /* With a draft there, the daemon died between a seal and its record: the unsealed version and
-     * what came after are one draft. */
+    /* if there is a draft, the daemon died between a seal and its record: the unsealed version and
+     * later changes form one draft */
     draft->version = rb->items.at[first].version;
     for (size_t i = first; i < end; i++) {
         const struct item *item = &rb->items.at[i];
@@ -315,8 +315,7 @@ static int compare_seals(const void *pa, const void *pb)
     return a->seal_seq < b->seal_seq ? -1 : a->seal_seq > b->seal_seq;
 }
 
-/* Files were rebuilt by inode, but versions wait for writeback in the order in which they were
- * sealed. */
+/* Files were rebuilt by inode, but versions are written back in the order of their seals. */
 static void order_sealed_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -348,7 +347,7 @@ static void release_slabs_locked(struct stage *stage)
     }
 }
 
-/* Is there content whose chunk lies in no pack? */
+/* Is there content whose chunk is in no pack? */
 static int check_packs_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -394,7 +393,7 @@ int stage_rebuild_layers(struct stage *stage, const struct stage_rebuild *how)
     return r;
 }
 
-/* Slabs that nothing claimed are free, and the filler may run. */
+/* Frees slabs that no item claimed, and starts the filler. */
 int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting)
 {
     if (adopting) {
@@ -411,8 +410,8 @@ int stage_adopt(struct stage *stage, uint64_t epoch, bool adopting)
     return slabs_start(stage);
 }
 
-/* Marks the slabs of a stage without tags as such without records: the log alone names what was
- * recovered. */
+/* For a stage without tags: marks its slabs as having no records, since the new log names all
+ * recovered content. */
 static int key_records(struct stage *stage)
 {
     struct stage_header *h = stage->header;

@@ -3,16 +3,16 @@
 
 #include "stage/internal.h"
 
-#define WINDOW 16u /* places in which a request may lie */
+#define WINDOW 16u /* slots in which a request may be */
 
 static _Thread_local struct {
-    /* NULL: the thread works for no request, or for one without a place */
+    /* NULL: the thread works for no request, or for one without a slot */
     struct request_slot *slot;
     enum request_kind kind;
     uint64_t records;
 } now;
 
-/* The kernel counts in steps of two. */
+/* The kernel increments the number by two. */
 static uint32_t place_of(uint64_t unique, uint32_t i)
 {
     return (uint32_t)((unique / 2 + i) % REQUESTS_MAX);
@@ -53,7 +53,7 @@ static void clear_slot(struct request_slot *slot)
 void stage_request_enter(struct stage *stage, uint64_t unique, uint32_t opcode,
                          enum request_kind kind, uint64_t records)
 {
-    /* one that waited for room has its place */
+    /* a request that waited for room has a slot already */
     struct request_slot *slot = find_slot(stage, unique);
     if (!slot)
         slot = insert_slot(stage, unique);
@@ -122,7 +122,7 @@ unsigned stage_requests_open(struct stage *stage)
     return count;
 }
 
-/* --- what decides ----------------------------------------------------------------------------- */
+/* --- deciding records and writes -------------------------------------------------------------- */
 
 static void begin_slot(uint64_t seq, uint64_t ino)
 {
@@ -155,8 +155,8 @@ void request_end(bool begun, int r)
                               memory_order_release);
 }
 
-/* A handle that is taken before what it is for is made does not decide: a recovery gives it back if
- * that was not. */
+/* For a REQUEST_RECORDS, the handle is allocated before the record of its inode is written, and
+ * does not decide: a recovery frees it if the record is missing. */
 void request_note_opening(uint32_t handle)
 {
     if (!now.slot || (now.kind != REQUEST_OPENS && now.kind != REQUEST_RECORDS))
@@ -174,13 +174,13 @@ void request_note_closing(uint32_t handle)
         now.slot->handle = handle + 1;
         atomic_store_explicit(&now.slot->state, REQUEST_CLOSING, memory_order_release);
     } else if (now.slot->handle == handle + 1) {
-        /* it failed after all */
+        /* it failed later */
         atomic_store_explicit(&now.slot->state, REQUEST_TAKEN, memory_order_release);
         now.slot->handle = 0;
     }
 }
 
-/* From here on the handle may be another's. */
+/* From now on the handle may be reused. */
 void request_note_closed(void)
 {
     if (!now.slot || now.kind != REQUEST_CLOSES)
@@ -247,7 +247,7 @@ static void settle_slot(struct stage *stage, uint32_t i)
         slot->handle && slot->handle <= HANDLES_MAX ? &stage->handles[slot->handle - 1] : NULL;
     if (state != REQUEST_APPLIED && state != REQUEST_TO_CLOSE) {
         if (entry)
-            entry->ino = 0; /* it was being closed, or is of what was not made */
+            entry->ino = 0; /* it was being closed, or its inode was not created */
         slot->handle = 0;
     }
     atomic_store(&slot->state, state == REQUEST_APPLIED || state == REQUEST_CLOSING

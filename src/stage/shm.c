@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The two files of a stage: made, opened, locked, mapped. */
+/* The two files of a stage: creation, opening, locking, mapping. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 #include "stage/internal.h"
 
 #define LOG_HALF_MIN (8 * MIB)
-#define LOG_HALF_SHARE 160u    /* a half is 1/160 of the stage besides */
-#define RANGE_SHARE (32 * KIB) /* a range for each 32 KiB of the stage, and RANGES_MIN */
+#define LOG_HALF_SHARE 160u    /* a half of the log is 1/160 of the stage, plus its minimum */
+#define RANGE_SHARE (32 * KIB) /* one range for each 32 KiB of the stage, plus RANGES_MIN */
 #define RANGES_MIN 16384u
 #define SLABS_MIN 16u
 #define RESERVE_MIN 8u
@@ -22,7 +22,7 @@
 int stage_boot_id(char id[40])
 {
     memset(id, 0, 40);
-    /* A proc file has no size: read it plainly. */
+    /* a proc file has no size, so it is read without one */
     _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, id, BOOT_ID_LEN);
     return n == (ssize_t)BOOT_ID_LEN ? 0 : -EIO;
@@ -58,7 +58,7 @@ unsigned stage_format_version(void)
 
 uint64_t stage_size_within(uint64_t bytes)
 {
-    /* a little more than is left needs */
+    /* slightly more than needed for the rest */
     uint64_t ctl = ctl_len_of((uint32_t)(bytes / SLAB_STRIDE), half_len_of(bytes));
     return bytes >= ctl + STAGE_SIZE_MIN ? bytes - ctl : 0;
 }
@@ -68,7 +68,7 @@ static uint32_t crc_unkeyed(const struct stage_header *h)
     return crc32_of(0, h, offsetof(struct stage_header, crc_unkeyed));
 }
 
-/* The version does not count: it is set last. */
+/* Does not cover the version, which is set last. */
 uint32_t header_crc(const struct stage_header *h)
 {
     const uint32_t version = STAGE_VERSION;
@@ -106,8 +106,8 @@ static struct stage *stage_new(const struct stage_config *config)
     return stage;
 }
 
-/* Held as long as the description of the file is open: until the daemon's end, whatever ends it.
- * -EBUSY: by another. */
+/* The lock is held as long as the file description is open: until the daemon ends, for whatever
+ * reason. -EBUSY: another process holds it. */
 static int lock_ctl(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -116,7 +116,7 @@ static int lock_ctl(int fd)
     return errno == EAGAIN || errno == EACCES ? -EBUSY : -errno;
 }
 
-/* A daemon that was killed may have given up the store, and not yet its stage. */
+/* A killed daemon may have released the store already, but not yet its stage. */
 static int lock_ctl_patiently(int fd)
 {
     int r = lock_ctl(fd);
@@ -137,7 +137,7 @@ static int map_ctl(struct stage *stage, size_t len)
     return 0;
 }
 
-/* Where things lie, once header->slab_count and log_half_len are known. */
+/* Maps the rest of the files, once header->slab_count and log_half_len are known. */
 static int map_rest(struct stage *stage)
 {
     struct stage_header *h = stage->header;
@@ -154,8 +154,8 @@ static int map_rest(struct stage *stage)
     at += handles_len();
     stage->log[0] = at;
     stage->log[1] = at + h->log_half_len;
-    /* One page more is mapped, never backed: the last slab may be offered to read(2) with a larger
-     * count than it has. */
+    /* Maps one more page, without memory behind it: read(2) into the last slab may be given a
+     * larger count than it has. */
     void *p =
         mmap(NULL, stage->slabs_len + 4096, PROT_READ | PROT_WRITE, MAP_SHARED, stage->slabs_fd, 0);
     if (p == MAP_FAILED)
@@ -190,7 +190,7 @@ void handles_adopt(struct stage *stage)
     *next = HANDLES_MAX;
 }
 
-/* Both are mapped: a byte behind the end of a file is SIGBUS, whatever was said of its length. */
+/* The file must be as long as its mapping: an access behind its end raises SIGBUS. */
 static int check_len(int fd, size_t len)
 {
     struct stat st;
@@ -205,8 +205,8 @@ static int create_files(struct stage *stage, size_t ctl_len, size_t slabs_len)
     stage->ctl_fd = open(stage->ctl_path, flags, 0600);
     if (stage->ctl_fd < 0)
         return -errno;
-    /* First, so that no daemon takes it for one that was left; a daemon that looks has it for a
-     * moment. */
+    /* first, so that no daemon mistakes this stage for an abandoned one; a daemon that examines it
+     * holds the lock for a moment */
     TRY(lock_ctl_patiently(stage->ctl_fd));
     stage->slabs_fd = open(stage->slabs_path, flags, 0600);
     if (stage->slabs_fd < 0)
@@ -259,7 +259,7 @@ void stage_own(struct stage *stage, const char *owner)
     struct stage_header *h = stage->header;
     size_t len = strlen(owner);
     memset(h->owner, 0, sizeof h->owner);
-    if (len < sizeof h->owner) /* else it is not told */
+    if (len < sizeof h->owner) /* otherwise the path is not recorded */
         memcpy(h->owner, owner, len);
     stage_directory_identity(owner, &h->owner_device, &h->owner_ino);
     h->owner_crc = h->owner_ino ? stage_owner_crc(h) : 0;
@@ -350,7 +350,7 @@ void stage_begin_recovery(struct stage *stage, uint64_t epoch)
     atomic_store(&stage->header->next_epoch, epoch);
 }
 
-/* Frees the heap only: the shared memory must stay as it is for the next recovery. */
+/* Frees only the heap: the shared memory must stay as it is for the next recovery. */
 static void free_heap(struct stage *stage)
 {
     struct stage_file *file, *next;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Write records in slabs: made, and read by a recovery.
+/* Write records in slabs: written, and read by a recovery.
  *
- * Slabs are used again and never cleared, and what lies behind the last record of one is what a
- * user once wrote. So nothing there is read: the slab table says how far a slab is filled, and one
- * that was received has one record. A record also has a tag, keyed with a secret of the stage:
- * bytes that were made to look like one do not verify, wherever they come to lie. */
+ * Slabs are reused without clearing, so bytes after the last record of a slab may be old user data.
+ * They are never read: the slab table records how far a slab is filled, and a slab that was
+ * received into has one record. A record also has a tag, keyed with a secret of the stage: user
+ * data that imitates a record does not verify, wherever it lies. */
 #include "base/crc.h"
 #include "base/log.h"
 #include "stage/internal.h"
@@ -31,7 +31,7 @@ uint64_t slab_record_tag(const struct stage *stage, const struct slab_record *re
 void slab_record_write(struct stage *stage, uint32_t slab, uint32_t at, struct slab_record *rec)
 {
     rec->tag = slab_record_tag(stage, rec, slab, at);
-    /* The payload is there before the record that names it. */
+    /* the payload must be visible before the record that names it */
     atomic_thread_fence(memory_order_release);
     memcpy(slab_at(stage, slab) + at, rec, sizeof *rec);
     atomic_thread_fence(memory_order_release);
@@ -47,13 +47,13 @@ bool stage_may_have_seq(const struct stage *stage, uint64_t seq)
     return seq >> SEQ_EPOCH_SHIFT <= newest_epoch(stage);
 }
 
-/* Every write has a number of its own, of an epoch in which the stage was there. */
+/* Every write has a unique number, from an epoch of this stage. */
 static bool seq_ok(const struct stage *stage, uint64_t seq)
 {
     return stage_may_have_seq(stage, seq) && seq >> SEQ_EPOCH_SHIFT >= stage->header->created_epoch;
 }
 
-/* The one of a slab that was received into. */
+/* Is it the record of a slab that was received into? */
 static bool is_received(const struct slab_record *rec, uint32_t at)
 {
     return at == 0 && rec->payload == SLAB_PAYLOAD_OFFSET;
@@ -92,7 +92,7 @@ static int read_keyed_records(const struct stage *stage, uint32_t slab, uint32_t
                               slab_record_fn *fn, void *arg)
 {
     bool received = slab_use_state(use) == SLAB_SHARED_RECEIVED;
-    uint32_t end = received ? 1 : slab_use_fill(use); /* of where records may begin */
+    uint32_t end = received ? 1 : slab_use_fill(use); /* records begin before this offset */
     if (end > SLAB_STRIDE)
         return -EUCLEAN;
     for (uint32_t at = 0; at < end;) {
@@ -114,13 +114,13 @@ static bool unkeyed_ok(const struct slab_record *rec)
            rec->unkeyed.crc == crc32_of(0, tagged_part(rec), TAGGED_LEN);
 }
 
-/* Nothing says where the records of a shared slab end but the first that does not verify, and what
- * lies there may be what a user wrote when the slab was used before. Only what has the slab's
- * generation of now, a number of the stage's epochs above that of the record before it, and its
- * payload right behind it is taken. A user who foresees these can forge a record still, of any
- * file, whether they may open it or not: it changes content that is not durable, or begins a draft.
- * Nothing that the older daemon kept tells it from one of ours. This ends with the recovery, which
- * makes the stage one of today. */
+/* The end of the records in a shared slab is not stored: it is the first record that does not
+ * verify, and the bytes there may be user data from an earlier use of the slab. A record is
+ * accepted only if it has the slab's current generation, a number of the stage's epochs above that
+ * of the preceding record, and its payload directly behind it. A user who predicts these can still
+ * forge a record of any file, even one they may not open: it changes content that is not durable,
+ * or begins a draft. The older daemon stored nothing that distinguishes it from a genuine record.
+ * This ends with the recovery, which upgrades the stage. */
 static int read_unkeyed(const struct stage *stage, uint32_t slab, slab_record_fn *fn, void *arg)
 {
     uint64_t last = 0;

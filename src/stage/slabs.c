@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Slabs: taking, publishing, giving up, and faulting them in ahead of need.
+/* Slabs: taking, publishing, evicting, and allocating their memory ahead of need.
  *
- * A slab is unready (never touched, no memory behind it), free (memory behind it), held (a thread
- * receives into it) or used. A used slab without dirty ranges and pins is reclaimable: at once when
- * nothing clean is in it, else when room is needed, oldest first. */
+ * A slab is unready (never touched, without memory), free (with memory), held (a thread receives
+ * into it) or used. A used slab without dirty ranges and pins is reclaimable: at once if it
+ * contains nothing clean, else when room is needed, oldest first. */
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -12,14 +12,14 @@
 #include "base/pool.h"
 #include "stage/internal.h"
 
-/* Faulted in after the mount, and free slabs kept ready beyond what is used: of a small stage a
- * share, since most of its memory may never be used. */
+/* Slabs made ready after the mount, and free slabs kept ready ahead of use: a share in a small
+ * stage, since most of its memory may never be used. */
 #define READY_AT_START_MAX 1024u
 #define READY_AT_START_SHARE 16u
 #define READY_AHEAD_MAX 512u
 #define READY_AHEAD_SHARE 32u
 #define IDLE_GIVE_BACK_NS (600ll * 1000000000)
-#define GROW_AGAIN_NS (2ll * 1000000000) /* others may have given memory back */
+#define GROW_AGAIN_NS (2ll * 1000000000) /* other programs may have freed memory by then */
 
 static uint32_t index_of(const struct stage *stage, const struct slab *slab)
 {
@@ -59,14 +59,14 @@ static void make_slab_free_locked(struct stage *stage, struct slab *slab)
                           memory_order_release);
     slab->state = SLAB_FREE;
     slab->fill = 0;
-    /* The most recent first: its lines and translations may still be in the CPU's caches. */
+    /* most recently used first: it may still be in the CPU's caches and TLB */
     TAILQ_INSERT_HEAD(&stage->locked.free, slab, link);
     stage->locked.free_count++;
     stage->locked.room_wanted = true;
     (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
 
-/* Puts a used slab where its ranges and pins say that it belongs. */
+/* Moves a used slab to the free or clean list, as its ranges and pins require. */
 void slab_settle_locked(struct stage *stage, uint32_t i)
 {
     check_held(&stage->locked.lock);
@@ -92,7 +92,7 @@ void slab_settle_locked(struct stage *stage, uint32_t i)
     }
 }
 
-/* Room for writers: the reserve stays for receivers, so that requests are always read. */
+/* Is there room for writers? The reserve stays for receivers, so that requests are always read. */
 static bool slabs_have_room_locked(const struct stage *stage, uint32_t slabs)
 {
     check_held(&stage->locked.lock);
@@ -107,8 +107,8 @@ static uint32_t usable_locked(const struct stage *stage)
     return stage->slab_count - (stage->locked.grow_failed ? stage->locked.unready_count : 0);
 }
 
-/* Room for one write. Where receivers and waiting writers hold so much that little is left for
- * content, the reserve gives way: nothing would become free by waiting. A write that `brings` its
+/* Is there room for one write? If receivers and waiting writers hold so many slabs that content has
+ * less than half, the reserve may be used, as waiting would not free any. A write that `brings` its
  * slab takes no other. */
 bool slabs_bear_write_locked(const struct stage *stage, bool brings)
 {
@@ -126,8 +126,7 @@ uint32_t stage_slabs_for_waiting(struct stage *stage)
     return usable_locked(stage) / 4;
 }
 
-/* Gives up the durable content of the slab that has been clean for longest. False:
- * there is none. */
+/* Evicts the durable content of the slab that has been clean for longest. False: no clean slab. */
 bool slab_evict_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -147,10 +146,9 @@ bool slab_evict_locked(struct stage *stage)
     return true;
 }
 
-/* Into the page tables. Where the kernel copies a request or an answer and needs a page fault for
- * it, the copy fails when this process is killed meanwhile, and the caller gets EIO; where it needs
- * none, it is finished, or made again by the next daemon. A kernel before 5.14 knows no
- * MADV_POPULATE_WRITE. */
+/* Adds a slab to the page tables. If the kernel needs a page fault to copy a request or an answer,
+ * and this process is killed meanwhile, the copy fails and the caller gets EIO; without a fault,
+ * the copy finishes, or the next daemon repeats it. MADV_POPULATE_WRITE needs Linux 5.14. */
 static int map_slab(struct stage *stage, uint32_t i)
 {
     int r = madvise(slab_at(stage, i), SLAB_STRIDE, MADV_POPULATE_WRITE);
@@ -163,23 +161,23 @@ static void give_back_slab(struct stage *stage, uint32_t i)
                     (off_t)i * SLAB_STRIDE, SLAB_STRIDE);
 }
 
-/* Memory behind a slab, so that touching it can neither fault slowly nor raise SIGBUS. By way of
- * the mapping, which takes huge pages also where a tmpfs gives them to those that ask; what fails
- * so is told by fallocate(). */
+/* Allocates memory for a slab, so that touching it neither faults slowly nor raises SIGBUS. Tries
+ * madvise() on the mapping first, which uses huge pages also on a tmpfs mounted with huge=advise;
+ * if that fails, fallocate() shows the error. */
 static int populate_slab(struct stage *stage, uint32_t i)
 {
     if (madvise(slab_at(stage, i), SLAB_STRIDE, MADV_POPULATE_WRITE) == 0)
         return 0;
     if (fallocate(stage->slabs_fd, 0, (off_t)i * SLAB_STRIDE, SLAB_STRIDE) < 0) {
         int r = -errno;
-        give_back_slab(stage, i); /* as far as the first one came */
+        give_back_slab(stage, i); /* frees what fallocate() had allocated */
         return r;
     }
     return map_slab(stage, i);
 }
 
-/* In the order of their addresses: slabs that are beside each other share huge pages. What could
- * not be readied comes again after all others. */
+/* Takes slabs in order of address, since neighbours share huge pages. A slab that could not be made
+ * ready is tried again after all others. */
 static uint32_t take_unready_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -194,8 +192,7 @@ static uint32_t take_unready_locked(struct stage *stage)
     return i;
 }
 
-/* Takes an unready slab and readies it with the lock dropped. SLAB_NONE: there is no
- * memory for it. */
+/* Takes an unready slab and allocates its memory with the lock dropped. SLAB_NONE: no memory. */
 static uint32_t ready_one_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -206,7 +203,7 @@ static uint32_t ready_one_locked(struct stage *stage)
     if (i == SLAB_NONE)
         return SLAB_NONE;
     if (again)
-        stage->locked.grow_again_at = INT64_MAX; /* one at a time */
+        stage->locked.grow_again_at = INT64_MAX; /* one attempt at a time */
     stage->locked.readying_count++;
     mutex_unlock(&stage->locked.lock);
     int r = populate_slab(stage, i);
@@ -228,14 +225,14 @@ static uint32_t ready_one_locked(struct stage *stage)
     return SLAB_NONE;
 }
 
-/* Maps a slab that is the caller's, or pinned. May drop the lock for a moment. */
+/* Maps a slab that the caller owns or has pinned. May drop the lock for a moment. */
 static void map_locked(struct stage *stage, uint32_t i)
 {
     check_held(&stage->locked.lock);
     if (!stage->locked.slabs[i].is_unmapped)
         return;
     mutex_unlock(&stage->locked.lock);
-    /* a page that the memory has lost is found by the thread that touches it */
+    /* if its memory is lost, the thread that touches the page gets the fault */
     (void)map_slab(stage, i);
     mutex_lock(&stage->locked.lock);
     stage->locked.slabs[i].is_unmapped = false;
@@ -263,9 +260,8 @@ static uint32_t take_free_slab_locked(struct stage *stage)
     return index_of(stage, slab);
 }
 
-/* A slab of the caller's own, or SLAB_NONE. The reserve must be there when the memory that it
- * counts on turns out not to be: so the last ones that are ready go only where no other can be made
- * ready. */
+/* Takes a slab for the caller, or returns SLAB_NONE. The last ready slabs are used only if no other
+ * can be made ready: the reserve must exist even if the system has no more memory. */
 uint32_t slab_take_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -303,7 +299,7 @@ void stage_wake_takers(struct stage *stage)
 uint32_t stage_slab_try_take(struct stage *stage)
 {
     LOCK_SCOPE(&stage->locked.lock);
-    /* Two: the write that follows asks for one more to be there. */
+    /* two, since the write that follows requires one more */
     uint32_t slab = slabs_have_room_locked(stage, 2) ? slab_take_locked(stage) : SLAB_NONE;
     if (slab == SLAB_NONE)
         stage->locked.refused = true;
@@ -324,8 +320,8 @@ void *stage_slab_memory(struct stage *stage, uint32_t slab)
     return slab_at(stage, slab);
 }
 
-/* From now on a recovery looks into it. The generation is new, so that records of its last use do
- * not count. */
+/* From now on a recovery reads the slab. It has a new generation, so that records of its last use
+ * do not count. */
 void slab_publish_locked(struct stage *stage, uint32_t i, enum slab_shared_state state)
 {
     check_held(&stage->locked.lock);
@@ -338,7 +334,7 @@ void slab_publish_locked(struct stage *stage, uint32_t i, enum slab_shared_state
         (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
 
-/* The shared slab has one more record, which counts from this moment. */
+/* The shared slab has one more record, valid from now on. */
 void slab_fill_locked(struct stage *stage, uint32_t i, uint32_t fill)
 {
     check_held(&stage->locked.lock);
@@ -347,7 +343,7 @@ void slab_fill_locked(struct stage *stage, uint32_t i, uint32_t fill)
                           memory_order_release);
 }
 
-/* A slab that a recovery found in use. No thread adds to it. */
+/* Marks a slab that a recovery found in use. No thread adds to it. */
 void slab_claim_recovered_locked(struct stage *stage, uint32_t i)
 {
     check_held(&stage->locked.lock);
@@ -359,7 +355,7 @@ void slab_claim_recovered_locked(struct stage *stage, uint32_t i)
     stage->locked.used_count++;
 }
 
-/* Tells the waiters for room, outside of the lock. */
+/* Notifies writers that wait for room, without the lock. */
 void room_changed(struct stage *stage)
 {
     mutex_lock(&stage->locked.lock);
@@ -381,14 +377,14 @@ static bool wants_more_ready_locked(const struct stage *stage)
     return ready < ready_at_start(stage) || stage->locked.free_count < ready_ahead(stage);
 }
 
-/* One at a time: while it is being made ready no writer has it, and writers must not lack more than
- * that. */
+/* Makes one slab ready at a time: no writer can use it meanwhile, so writers never miss more than
+ * one. */
 static void add_free_slab_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
     uint32_t i = ready_one_locked(stage);
     if (i != SLAB_NONE) {
-        /* To the tail: what was used lately is warmer. */
+        /* at the tail: recently used slabs are warmer */
         struct slab *slab = &stage->locked.slabs[i];
         slab->state = SLAB_FREE;
         TAILQ_INSERT_TAIL(&stage->locked.free, slab, link);
@@ -399,7 +395,7 @@ static void add_free_slab_locked(struct stage *stage)
     (void)pthread_cond_broadcast(&stage->slabs_changed);
 }
 
-/* Returns the memory of free slabs after a long time without writes, of the highest first. */
+/* After a long time without writes, returns the memory of free slabs, highest address first. */
 static void give_back_locked(struct stage *stage)
 {
     check_held(&stage->locked.lock);
@@ -418,7 +414,7 @@ static void give_back_locked(struct stage *stage)
         slab->state = SLAB_UNREADY;
         stage->locked.unready_count++;
         stage->locked.unready_next = (uint32_t)min_u64(stage->locked.unready_next, i);
-        stage->locked.grow_failed = false; /* there is what was just given back */
+        stage->locked.grow_failed = false; /* the memory just returned is available */
     }
 }
 
@@ -453,7 +449,7 @@ static bool holds_no_content(struct stage *stage, uint32_t i)
     return stage->locked.slabs[i].state != SLAB_USED;
 }
 
-/* Not by way of the mapping, which would put memory behind slabs that have none. */
+/* Reads by file, not by mapping, which would allocate memory for unready slabs. */
 bool stage_received_next(struct stage *stage, uint32_t *cursor, size_t offset, void *buf,
                          size_t len)
 {
