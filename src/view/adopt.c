@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A new view filled from the rows of a remote's runs. */
+/* Fills a new view from the rows of a remote's runs. */
 #include <sys/stat.h>
 
 #include <uthash.h>
@@ -10,13 +10,13 @@
 #include "view/rows.h"
 
 #define ADOPT_BATCH_BYTES MIB
-#define ADOPT_CHANGE 1u /* number of the change that an adoption is */
+#define ADOPT_CHANGE 1u /* the number of the single change that an adoption is */
 
 /* Sums of a pack's chunk rows, until the pack's own row comes. */
 struct tally {
     UT_hash_handle hh;
     uint64_t pack, live_bytes;
-    uint64_t end; /* of the chunk that lies furthest back */
+    uint64_t end; /* end of the chunk with the highest offset */
     uint32_t live_count, placed;
 };
 
@@ -26,17 +26,17 @@ struct base {
     uint8_t depth;
 };
 
-/* Rows go to the database in batches of one kind each: the database is much faster with rows that
- * follow each other. */
+/* Rows are written in batches of one kind each: the database is much faster with rows in ascending
+ * order. */
 enum kind { ROWS, PLACES, LISTS, DEPENDENTS, KINDS };
 
 struct view_adoption {
     struct view *view;
     rocksdb_writebatch_t *batches[KINDS];
-    rocksdb_writeoptions_t *write; /* without a log: a view that a crash leaves is thrown away */
+    rocksdb_writeoptions_t *write; /* without a log: after a crash the view is discarded */
     struct tally *tallies;
-    struct tally *tally;       /* the last one used */
-    VECTOR(struct base) bases; /* until all rows of chunks are here, and so all dependents */
+    struct tally *tally;       /* the one used last */
+    VECTOR(struct base) bases; /* until all rows of chunks, and so all dependents, have arrived */
     bool bases_done;
     struct piece_list pieces;
     struct key last; /* key of the last row */
@@ -91,7 +91,7 @@ static int put_into(struct view_adoption *a, enum kind kind, const struct key *k
     return put_bytes_into(a, kind, key->bytes, key->len, value, len);
 }
 
-/* The row as it came, with this value. */
+/* Writes the received row, with this value. */
 static int put_run_row(struct view_adoption *a, const struct run_row *row, const void *value,
                        size_t len)
 {
@@ -117,11 +117,11 @@ void view_state_of_head(const struct head *head, struct view_state *ret_state,
         .number = head->number, .max_id = head->max_id, .has_nodes = head_has_nodes(head)};
 }
 
-/* Without a state, and not empty, the database cannot be opened: so it is while it is filled.
+/* A database without a state, but not empty, cannot be opened: that is its condition while it is
+ * being filled.
  *
- * Rows come in key order, so tables that are being filled hardly overlap: compacting them meanwhile
- * would write everything a second time and make the mount wait for it. It happens afterwards, in
- * the background. */
+ * Rows come in key order, so the tables being filled hardly overlap: compacting them now would
+ * write everything twice and delay the mount. They are compacted afterwards, in the background. */
 int view_adopt_begin(struct view *view, struct view_adoption **ret)
 {
     struct key key;
@@ -176,7 +176,7 @@ static void tally_placed_chunk(struct view_adoption *a, const struct chunk_entry
     t->live_count++;
 }
 
-/* Its bases' keys of it. */
+/* Writes the keys of the chunk under each of its bases. */
 static int put_dependent(struct view_adoption *a, const struct chunk_entry *entry, enum need need)
 {
     uint8_t value[DEPENDENT_VALUE_LEN];
@@ -190,8 +190,8 @@ static int put_dependent(struct view_adoption *a, const struct chunk_entry *entr
     return r;
 }
 
-/* All lists are collected in the database, one row for each chunk, which puts them into the order
- * of packs: chunks come in that of their names, and their lists might not fit into memory. */
+/* The lists are collected in the database, one row for each chunk, which sorts them by pack: chunks
+ * come in order of name, and their lists might not fit into memory. */
 static int collect_listed(struct view_adoption *a, const struct chunk_entry *entry)
 {
     static const uint8_t value = VIEW_VALUE_VERSION;
@@ -217,7 +217,7 @@ static int adopt_place(struct view_adoption *a, const struct chunk_row *row)
     return put_dependent(a, &row->entry, NEEDED);
 }
 
-/* The next run says something of the chunk. */
+/* Marks the chunk, so that the next run contains its row. */
 static int put_adoption_mark(struct view_adoption *a, const struct chunk_name *name)
 {
     struct touched_row touched = {.change = ADOPT_CHANGE};
@@ -225,7 +225,7 @@ static int put_adoption_mark(struct view_adoption *a, const struct chunk_name *n
     return put_into(a, ROWS, key_chunk_mark(NEW_KEY, name), value, touched_encode(&touched, value));
 }
 
-/* Needed and not in the remote. */
+/* The chunk is needed and not in the remote. */
 static int adopt_missing(struct view_adoption *a, const struct chunk_name *name)
 {
     uint8_t value[PENDING_UPLOAD_VALUE_LEN];
@@ -259,8 +259,8 @@ static int compare_depths(const void *a, const void *b)
     return memcmp(&x->name, &y->name, sizeof x->name);
 }
 
-/* A chunk that no file refers to, when all that may rest on it is written. Where nothing needed
- * does, the next run says that it is needed no more. */
+/* Settles a chunk that no file refers to, once all its dependents are written. If none of them is
+ * needed, the next run says that the chunk is no longer needed. */
 static int adopt_base(struct view_adoption *a, const struct chunk_name *name)
 {
     struct chunk_row row;
@@ -286,7 +286,7 @@ static int adopt_bases(struct view_adoption *a)
     return r < 0 ? r : write_now(a, a->write);
 }
 
-/* A base that the head does not have, or calls missing: it is needed if a dependent is. */
+/* A base that the head lacks, or calls missing: it is needed if a dependent is. */
 static int missing_base(struct view_adoption *a, const struct chunk_name *name)
 {
     uint64_t bytes;
@@ -294,7 +294,7 @@ static int missing_base(struct view_adoption *a, const struct chunk_name *name)
     return r == -ENOENT ? adopt_missing(a, name) : r;
 }
 
-/* Each base, with its dependents: 1 if it is there, *ret_depth deep. */
+/* Looks up a base of dependents with this need: 1 if it is in the remote, with *ret_depth. */
 static int find_base(struct view_adoption *a, const struct chunk_name *name, bool needed,
                      unsigned *ret_depth)
 {
@@ -310,7 +310,7 @@ static int check_dependents(struct view_adoption *a)
 {
     struct chunk_name base = {0};
     unsigned base_depth = 0;
-    int r, there = -1; /* not looked for yet */
+    int r, there = -1; /* not looked up yet */
     _cleanup_scan_ struct scan scan;
     scan_view_type(&scan, a->view, KEY_DEPENDENT);
     while ((r = scan_row(&scan)) > 0) {
@@ -326,7 +326,7 @@ static int check_dependents(struct view_adoption *a)
     return r;
 }
 
-/* All rows of chunks are here, and those of packs are not. */
+/* Call after all rows of chunks and before those of packs. */
 static int settle_adopted_bases(struct view_adoption *a)
 {
     a->bases_done = true;
@@ -343,7 +343,7 @@ static int settle_adopted_bases(struct view_adoption *a)
 
 /* --- packs ------------------------------------------------------------------------------------ */
 
-/* The list of the pack is made of the rows of KEY_ADOPTED. */
+/* Makes the list of the pack from the rows of KEY_ADOPTED. */
 static int adopt_list(struct view_adoption *a, uint64_t pack)
 {
     _cleanup_vector_ struct listed_chunks listed = {0};
@@ -383,7 +383,7 @@ static int adopt_pack(struct view_adoption *a, const struct run_row *row)
     return put_run_row(a, row, value, remote_pack_row_encode(&remote_pack, value));
 }
 
-/* --- the namespace, as it is ------------------------------------------------------------------ */
+/* --- the namespace, stored unchanged ---------------------------------------------------------- */
 
 static void note_inode(struct view_adoption *a, const struct inode_row *inode)
 {
@@ -407,7 +407,7 @@ static int adopt_plain(struct view_adoption *a, const struct run_row *row)
 
 int view_adopt_row(struct view_adoption *a, const struct run_row *row)
 {
-    /* Each key once: the counts of chunks and files depend on it. */
+    /* Each key must come once: the counts of chunks and files depend on it. */
     if (!row->value || !row_comes_next(&a->last, row)) {
         log_error("view: rows from the remote are out of order or have no value");
         return -EUCLEAN;
@@ -435,7 +435,8 @@ static int check_whole(const struct view_adoption *a, const struct view_state *s
     return -EUCLEAN;
 }
 
-/* The state comes last and alone: it says that all before it is durable. */
+/* The state is written last and separately: its presence proves that everything before is
+ * durable. */
 static int write_adopted_state(struct view_adoption *a, const struct view_state *state)
 {
     uint8_t value[STATE_VALUE_LEN_MAX];

@@ -7,7 +7,7 @@
 #include "view/apply.h"
 #include "view/pack_list.h"
 
-/* The inode and the first name of a file. `row` gets the stored row. */
+/* Creates the inode and the first name of a file. `row` gets the stored row. */
 static int seal_birth(struct txn *txn, const struct record *rec, struct inode_row *row)
 {
     *row = (struct inode_row){
@@ -21,7 +21,7 @@ static int seal_birth(struct txn *txn, const struct record *rec, struct inode_ro
             .time = rec->attrs.btime, .now = rec->time, .later_only = true, .entries = 1});
 }
 
-/* The inode that the seal is for, made if it is the first. */
+/* Returns the inode that the seal is for; creates it if this is the first. */
 static int seal_inode(struct txn *txn, const struct record *rec, struct inode_row *row)
 {
     if (!S_ISREG(rec->attrs.mode) || rec->attrs.size > VIEW_OFFSET_MAX)
@@ -63,7 +63,7 @@ static int apply_seal(struct txn *txn, const struct record *rec)
     return 0;
 }
 
-/* Content that this view has no rows of. */
+/* Applies a version whose content is not in this view. */
 static int apply_version(struct txn *txn, const struct record *rec)
 {
     struct inode_row row;

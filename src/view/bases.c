@@ -97,7 +97,7 @@ int next_dependent(struct txn *txn, const struct chunk_name *base, enum need nee
     size_t prefix_len = key.len;
     if (!from_start) {
         key_dependent(&key, base, need, after);
-        key.bytes[key.len++] = 0; /* comes right after it */
+        key.bytes[key.len++] = 0; /* the smallest key after it */
     }
     TRY(txn_seek(txn, &key, prefix_len, &found));
     if (found.key_len != DEPENDENT_KEY_LEN)
@@ -135,7 +135,7 @@ int entry_check_depths(struct txn *txn, const struct chunk_entry *entry)
     return r < 0 ? r : check_dependents(txn, entry, UNNEEDED);
 }
 
-/* A chunk that rests on a lost one is lost. */
+/* Checks a new base. A chunk that depends on a lost chunk counts as lost, too. */
 static int check_new_base(struct txn *txn, const struct chunk_name *name)
 {
     struct chunk_row base;

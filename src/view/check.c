@@ -60,7 +60,7 @@ void check_counters(struct checker *c, const char *owner, const struct counter *
     }
 }
 
-/* Amounts of one id that come together become one. */
+/* Consecutive amounts of the same id are added up. */
 void tally_add(struct checker *c, enum tally_of of, uint64_t id, uint64_t amount)
 {
     struct tally *t = &c->tallies[of];
@@ -104,7 +104,7 @@ int check_walk(struct checker *c, enum key_type type,
     return end;
 }
 
-/* The other key of a name says the same. */
+/* Checks that the other key of a name agrees. */
 static int check_cookie(struct checker *c, const struct view_row *name)
 {
     _cleanup_value_ struct value value = {0};
@@ -217,7 +217,7 @@ static int check_names_and_inodes(struct checker *c)
     return r;
 }
 
-/* Largest inode number: it may be that of an inode that was removed. */
+/* Checks the state. The largest inode number may belong to a removed inode. */
 static int check_state(struct checker *c)
 {
 #define COUNTER(name, member)                                                                      \
@@ -241,7 +241,7 @@ static int check_state(struct checker *c)
     return 0;
 }
 
-/* Reports sums that are left: they have no owner. */
+/* Reports remaining sums: they have no owner. */
 static void finish_check(struct checker *c)
 {
     for (size_t i = 0; i < TALLIES; i++) {
@@ -265,7 +265,7 @@ int view_check(struct view *view, void (*report)(const char *line, void *arg), v
     for (size_t i = 0; i < ARRAY_LEN(parts) && r == 0; i++)
         r = parts[i](&c);
     if (r < 0)
-        c.report = NULL; /* the tallies are not whole */
+        c.report = NULL; /* the tallies are incomplete */
     finish_check(&c);
     snap_end(&c.snap);
     return r < 0 ? r : c.found;

@@ -31,7 +31,7 @@ struct amount {
 
 struct tally {
     VECTOR(struct amount) of;
-    size_t next; /* first that is not yet taken */
+    size_t next; /* first one not yet taken */
     bool is_sorted;
 };
 
@@ -46,7 +46,7 @@ struct checker {
     struct look look; /* in `snap` */
     void (*report)(const char *line, void *arg);
     void *arg;
-    int found; /* differences */
+    int found; /* number of differences */
     bool tracks;
     struct view_state counted;
     struct remote_state_row remote;
@@ -55,7 +55,7 @@ struct checker {
     struct names uses;              /* one for each piece that is a chunk */
     size_t next_use;                /* of these, sorted */
     struct names rests;             /* one for each base of an entry with a place on NVMe */
-    VECTOR(struct chunk_row) bases; /* those that say that they have dependents there */
+    VECTOR(struct chunk_row) bases; /* chunks whose row counts dependents on NVMe */
     VECTOR(struct blob_use) blobs;  /* one for each inline piece */
 };
 
@@ -64,7 +64,7 @@ void check_counted(struct checker *c, const char *owner, uint64_t id, const char
                    uint64_t counted);
 void check_chunk_differs(struct checker *c, const struct chunk_name *name, const char *what,
                          uint64_t is, uint64_t counted);
-/* Compares the members of two structs that have these names. */
+/* Names a member to compare between two structs. */
 struct counter {
     const char *name;
     size_t offset; /* of a uint64_t */
@@ -73,22 +73,23 @@ void check_counters(struct checker *c, const char *owner, const struct counter *
                     size_t count, const void *is, const void *counted);
 
 void tally_add(struct checker *c, enum tally_of of, uint64_t id, uint64_t amount);
-/* Amount of `id`; ids are asked for in ascending order, those passed over have no owner and are
+/* Returns the amount of `id`. Call with ascending ids; amounts of skipped ids have no owner and are
  * reported. */
 uint64_t tally_take(struct checker *c, enum tally_of of, uint64_t id);
 
-/* Walks all keys of a type; the step returns 0, or a -errno that ends it. */
+/* Walks all keys of a type; the step returns 0, or a -errno that ends the walk. */
 CAIRN_MUST_CHECK int check_walk(struct checker *c, enum key_type type,
                                 int (*step)(struct checker *c, const struct view_row *row));
 
 /* check_content.c: pages, blobs, chunks, packs. */
 CAIRN_MUST_CHECK int check_pages(struct checker *c);
 CAIRN_MUST_CHECK int check_chunks(struct checker *c);
-/* The account of a pack; `first`: LIVE_BYTES or REMOTE_LIVE_BYTES. Returns the number of lists. */
+/* Compares the account of a pack; `first`: LIVE_BYTES or REMOTE_LIVE_BYTES. Returns the number of
+ * lists. */
 uint64_t check_account(struct checker *c, const char *owner, const struct pack_row *row,
                        enum tally_of first);
 
-/* check_remote.c: the rows that concern the remote. */
+/* check_remote.c: the rows about the remote. */
 CAIRN_MUST_CHECK int check_remote(struct checker *c);
-/* A needed chunk lies in the remote or is pending upload. */
+/* Checks that a needed chunk is in the remote or pending upload. */
 CAIRN_MUST_CHECK int check_is_reachable(struct checker *c, const struct chunk_name *name);

@@ -6,7 +6,7 @@
 
 #define ID(x) ((unsigned long long)(x))
 
-/* An inline piece lies within a blob that exists. */
+/* Checks that an inline piece is within an existing blob. */
 static int check_blob(struct checker *c, uint64_t ino, const struct piece *e)
 {
     _cleanup_value_ struct value value = {0};
@@ -79,8 +79,8 @@ void check_chunk_differs(struct checker *c, const struct chunk_name *name, const
     check_differs(c, "chunk %s: %s is %llu, counted %llu", hex, what, ID(is), ID(counted));
 }
 
-/* The number of times that `name` (NULL: none) stands at *at in the sorted list. Names before it
- * are of chunks that have no such row. */
+/* Counts how often `name` (NULL: none) occurs at *at in the sorted list. Smaller names there belong
+ * to chunks without a row. */
 static uint64_t take_names(struct checker *c, const struct names *names, size_t *at,
                            const struct chunk_name *name, const char *unknown)
 {
@@ -101,7 +101,7 @@ static uint64_t take_uses(struct checker *c, const struct chunk_name *name)
     return take_names(c, &c->uses, &c->next_use, name, "references of an unknown chunk");
 }
 
-/* The list of its pack has the chunk, if it has a place. */
+/* Checks that the list of the chunk's pack contains it, if it has a place. */
 static int check_place(struct checker *c, const struct chunk_row *row)
 {
     if (row->entry.pack == 0)
@@ -146,8 +146,8 @@ static int check_chunk(struct checker *c, const struct view_row *chunk)
     return 0;
 }
 
-/* A base on NVMe says how many entries refer to it, and has its place. Both lists
- * are in order of name. */
+/* Checks that a base on NVMe counts its dependents correctly, and has its place. Both lists are in
+ * order of name. */
 static void check_rests(struct checker *c)
 {
     static const char what[] = "number of dependents on NVMe";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recounts the rows that concern the remote: places of chunks, dependents, pending uploads, the
- * accounts of packs. Need goes along chains of chunks: each step of each is
- * compared with the next, so that together they are right from end to end. */
+/* Recounts the rows about the remote: places of chunks, dependents, pending uploads, the accounts
+ * of packs. Need propagates along chains of chunks: each link is compared with the next, which
+ * proves the whole chain. */
 #include "view/bases.h"
 #include "view/check.h"
 #include "view/pack_list.h"
@@ -23,7 +23,7 @@ int check_is_reachable(struct checker *c, const struct chunk_name *name)
     return 0;
 }
 
-/* Each base knows that the chunk rests on it, and whether that is needed. */
+/* Checks that each base has a key for this dependent, with the right need. */
 static int check_bases(struct checker *c, const struct chunk_entry *entry, bool needed)
 {
     for (size_t i = 0; i < entry->ref_count; i++) {
@@ -40,7 +40,8 @@ static int check_bases(struct checker *c, const struct chunk_entry *entry, bool 
     return 0;
 }
 
-/* A needed chunk that lies here, too, has no lost base, nor lies in a suspect pack. */
+/* Checks that a needed chunk that is also on NVMe has no lost base, and is not in a suspect
+ * pack. */
 static int check_complete(struct checker *c, const struct chunk_entry *entry)
 {
     int r = entry_is_incomplete(&c->look, entry);
@@ -64,7 +65,7 @@ static int check_need(struct checker *c, const struct chunk_entry *remote)
     return r == 0 && needed && local.entry.pack ? check_complete(c, remote) : r;
 }
 
-/* The list of its remote pack has the chunk. */
+/* Checks that the list of its remote pack contains the chunk. */
 static int check_remote_chunk(struct checker *c, const struct view_row *row)
 {
     const struct chunk_entry *entry = &row->placed.entry;
@@ -78,7 +79,8 @@ static int check_remote_chunk(struct checker *c, const struct view_row *row)
     return r < 0 && r != -EUCLEAN ? r : check_need(c, entry);
 }
 
-/* Its dependent has an entry that refers to it, and is needed or not as the key says. */
+/* Checks that the dependent has an entry that refers to the base, and the need that the key
+ * says. */
 static int check_dependent(struct checker *c, const struct view_row *row)
 {
     const struct chunk_name *base = &row->chunk, *name = &row->dependent;
@@ -127,8 +129,8 @@ static int check_remote_pack(struct checker *c, const struct view_row *row)
     return 0;
 }
 
-/* A chunk pending upload is referred to, lies nowhere in the remote, and the next run will tell its
- * place. */
+/* Checks that a chunk pending upload is needed, is not in the remote, and will be in the next
+ * run. */
 static int check_pending(struct checker *c, const struct view_row *row)
 {
     struct chunk_row local;
@@ -188,8 +190,8 @@ static int read_remote(struct checker *c)
     return 0;
 }
 
-/* Without a remote that is known there are none of these. A beginning that was broken off leaves
- * some pending uploads. */
+/* Without a known remote these rows must not exist. An interrupted start leaves some pending
+ * uploads. */
 static int report_untracked(struct checker *c, enum key_type type)
 {
     int r;

@@ -13,8 +13,8 @@ void pack_account_store(struct txn *txn)
     txn->pack_dirty = false;
 }
 
-/* Makes txn->pack the account of `pack`. Chunks of one file mostly lie in one pack: holding the
- * last one saves a read and a write for each. */
+/* Loads the account of `pack` into txn->pack. Chunks of one file are mostly in one pack, so caching
+ * the last account saves a read and a write for each. */
 static int pack_account_load(struct txn *txn, uint64_t pack)
 {
     if (txn->pack_loaded && txn->pack.pub.pack == pack)
@@ -28,14 +28,14 @@ static int pack_account_load(struct txn *txn, uint64_t pack)
     return r;
 }
 
-/* For a chunk whose place says that the pack exists. */
+/* For a chunk whose place proves that the pack exists. */
 static int pack_account_need(struct txn *txn, uint64_t pack)
 {
     int r = pack_account_load(txn, pack);
     return r == -ENOENT ? txn_damage(txn, "a chunk lies in a pack that is unknown") : r;
 }
 
-/* A chunk begins (+1) or ceases (-1) to be live at its place. */
+/* A chunk becomes (+1) or stops being (-1) live at its place. */
 static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
 {
     if (e->pack == 0)
@@ -52,14 +52,14 @@ static int count_live(struct txn *txn, const struct chunk_entry *e, int sign)
     return 0;
 }
 
-/* Bytes of the chunk on NVMe, where no file refers to it and others rest on it. */
+/* Stored bytes of the chunk on NVMe if no file refers to it but other chunks depend on it. */
 static uint64_t held_chunk_bytes(const struct chunk_row *row)
 {
     return row->refs == 0 && row->dependents > 0 && row->entry.pack ? row->entry.stored_len : 0;
 }
 
-/* A chunk that is neither live nor has a place is nothing that could be known. `held`: bytes that
- * were, before the change. */
+/* Stores the row, or removes it if the chunk is neither live nor has a place. `held`: its held
+ * bytes before the change. */
 static void chunk_put(struct txn *txn, const struct chunk_row *row, uint64_t held)
 {
     txn->state.held_bytes += held_chunk_bytes(row) - held;
@@ -69,7 +69,7 @@ static void chunk_put(struct txn *txn, const struct chunk_row *row, uint64_t hel
         txn_delete(txn, key_chunk(NEW_KEY, &row->entry.name));
 }
 
-/* Files begin (+1) or cease (-1) to refer to the chunk. */
+/* Files start (+1) or stop (-1) to refer to the chunk. */
 static int chunk_referenced(struct txn *txn, const struct chunk_row *row, int sign)
 {
     int r = row->dependents ? 0 : count_live(txn, &row->entry, sign);
@@ -95,7 +95,7 @@ int chunk_refs_change(struct txn *txn, const struct piece *piece, int64_t delta)
     return 0;
 }
 
-/* A chunk has its place in the pack, or no longer has it. */
+/* Counts a chunk into the pack's account, or out of it. */
 static int note_placed_chunk(struct txn *txn, const struct chunk_name *name, uint64_t pack,
                              bool placed)
 {
@@ -109,7 +109,7 @@ static int note_placed_chunk(struct txn *txn, const struct chunk_name *name, uin
     return 0;
 }
 
-/* One dependent more (+1) or less (-1). */
+/* Adds (+1) or subtracts (-1) one dependent. */
 static int dependents_change(struct txn *txn, const struct chunk_name *base, int sign)
 {
     struct chunk_row row;
@@ -127,7 +127,7 @@ static int dependents_change(struct txn *txn, const struct chunk_name *base, int
     return r;
 }
 
-/* An entry that refers to others becomes that of a place (+1), or no longer is (-1). */
+/* The bases of an entry gain (+1) or lose (-1) it as a dependent. */
 static int hold_chunk_bases(struct txn *txn, const struct chunk_entry *entry, int sign)
 {
     int r = 0;
@@ -137,7 +137,7 @@ static int hold_chunk_bases(struct txn *txn, const struct chunk_entry *entry, in
     return r;
 }
 
-/* Moves a known or new chunk to the place that `entry` says. */
+/* Moves a known or new chunk to the place in `entry`. */
 static int chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row;
@@ -197,18 +197,18 @@ int apply_pack(struct txn *txn, const struct record *rec, const struct view_batc
         return txn_damage(txn, "the pack's index has another number of chunks");
     if (r < 0 && !is_gone)
         return r;
-    r = pack_account_need(txn, rec->pack); /* others were changed since */
+    r = pack_account_need(txn, rec->pack); /* `fn` may have loaded other accounts */
     /* Some of its chunks may be without a row. */
     if (r == 0 && walk.count != rec->count)
         txn->pack.pub.count = 0;
     return r;
 }
 
-/* A chunk of a pack that goes. Without references it is forgotten; with references (eviction) it
- * has its place in the remote alone.
+/* Removes the place of a chunk in a dropped pack. Without references the chunk is forgotten; with
+ * references (eviction) its only place is in the remote.
  *
- * One that others rest on may go, too: while the journal is repeated, an entry that was replaced by
- * one in a pack that is gone by now may be there yet. */
+ * Other chunks may still depend on it: during replay of the journal, an entry may exist that was
+ * later replaced by one in a pack that is already dropped. */
 static int chunk_unplace(struct txn *txn, const struct record *drop, struct chunk_row row)
 {
     if (row.refs && !(drop->flags & RECORD_EVICTED))
@@ -257,7 +257,7 @@ int apply_drop(struct txn *txn, const struct record *rec)
     uint64_t length = txn->pack.pub.length;
     r = forget_chunks_of_pack(txn, rec);
     if (r == 0)
-        r = pack_account_need(txn, rec->pack); /* others were changed since */
+        r = pack_account_need(txn, rec->pack); /* other accounts may have been loaded since */
     if (r < 0)
         return r;
     txn_delete(txn, key_u64(NEW_KEY, KEY_PACK, rec->pack));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A cut of the view as rows of a run, and the changes of the view when the run was published. */
+/* A cut of the view as rows of a run, and the changes of the view once the run is published. */
 #include "base/log.h"
 #include "view/bases.h"
 #include "view/cut.h"
@@ -19,7 +19,7 @@ static int read_states_at_cut(struct view_cut *cut)
         return 0;
     }
     if (r == -ENOENT)
-        return -EINVAL; /* it does not track */
+        return -EINVAL; /* the view does not track */
     return r < 0 ? r : remote_state_row_decode(remote.data, remote.len, &cut->remote);
 }
 
@@ -54,7 +54,7 @@ void view_cut_close(struct view_cut *cut)
     if (!cut)
         return;
     if (snap_resume(&cut->snap) < 0)
-        log_debug("view: a cut ends after its database"); /* which does not matter now */
+        log_debug("view: a cut ends after its database"); /* harmless by now */
     snap_end(&cut->snap);
     vector_free(&cut->named);
     vector_free(&cut->unreferenced);
@@ -144,8 +144,8 @@ static int give_cut_row(struct rows *rows, const void *key, size_t key_len, cons
     return rows->fn(&row, rows->arg);
 }
 
-/* A chunk that the rows place in the remote is told with all its bases: chunks that are sent for
- * the cut rest on chunks that its rows tell (view_cut_base()), and all others did so before. */
+/* Checks that the rows also contain all bases of a chunk that they place in the remote. This holds
+ * for chunks sent for the cut by view_cut_base(), and for all others since they were published. */
 static int check_cut_reports_bases(struct view_cut *cut, const struct chunk_entry *entry)
 {
     int r = 1;
@@ -165,7 +165,8 @@ static int give_cut_removal(struct rows *rows, const struct key *key)
     return rows->cut->remote.pub.is_whole ? 0 : give_cut_row(rows, key->bytes, key->len, NULL, 0);
 }
 
-/* Its pack is not unreferenced with this head, as it would be by the need of the cut. */
+/* Remembers a chunk that was not needed at the cut: its pack must not become unreferenced with this
+ * head. */
 static void note_revived(struct view_cut *cut, const struct chunk_entry *entry)
 {
     vector_add(&cut->revived, entry->name);
@@ -173,8 +174,8 @@ static void note_revived(struct view_cut *cut, const struct chunk_entry *entry)
         vector_add(&cut->revived_packs, entry->pack);
 }
 
-/* A chunk's row says how often it is referred to at the cut, and where it lies in the remote. One
- * that is missing there, and no file refers to, has none. */
+/* The row of a chunk states its references at the cut and its place in the remote. A chunk that is
+ * missing there and has no references gets no row. */
 static int give_cut_chunk(struct rows *rows, const struct chunk_row *at_cut)
 {
     struct view_cut *cut = rows->cut;
@@ -216,8 +217,8 @@ static int pack_at_cut(struct view_cut *cut, uint64_t pack, struct view_remote_p
     return r;
 }
 
-/* A pack that was lost after the cut: rows of older runs may say that chunks lie there, and the
- * marks that correct them are not the cut's. The next run says both. */
+/* If a pack was lost after the cut, it stays in the rows: older runs may place chunks in it, and
+ * the marks that correct them are later than the cut. The next run has both corrections. */
 static bool may_be_removed(const struct view_cut *cut, const struct view_remote_pack *now,
                            const struct view_remote_pack *then)
 {
@@ -255,14 +256,14 @@ static int give_cut_pack(const struct view_remote_pack *known, void *arg)
                : 0;
 }
 
-/* All packs are looked at: they are few (one for 24 MiB), and each may have been named,
- * unreferenced or deleted. */
+/* Examines all packs: they are few (one per 24 MiB), and each may have been named, unreferenced or
+ * deleted. */
 static int give_cut_packs(struct rows *rows)
 {
     rows->packs_given = true;
     if (rows->cut->is_alone)
         return 0;
-    vector_sort(&rows->cut->revived_packs, compare_u64); /* chunks come before packs */
+    vector_sort(&rows->cut->revived_packs, compare_u64); /* complete: chunks come before packs */
     return view_remote_packs(rows->cut->view, give_cut_pack, rows);
 }
 
@@ -312,14 +313,14 @@ static int give_type(struct rows *rows, uint8_t type)
     return EACH_KEY(&scan, give_cut_row(rows, scan.key, scan.key_len, scan.value, scan.value_len));
 }
 
-/* The next base that something needed rests on: 1, and its name; 0: there is none; -errno. */
+/* Moves to the next base of a needed chunk: 1, and its name; 0: no more; -errno. */
 static int next_base(struct scan *bases, struct chunk_name *ret)
 {
     int r;
     while ((r = scan_row(bases)) > 0) {
         struct key last;
         *ret = bases->row.chunk;
-        key_dependents(&last, ret, ABSENT); /* comes after all of the base */
+        key_dependents(&last, ret, ABSENT); /* after all keys of the base */
         scan_seek(bases, &last);
         if (bases->row.need == NEEDED)
             break;
@@ -327,7 +328,7 @@ static int next_base(struct scan *bases, struct chunk_name *ret)
     return r;
 }
 
-/* Gives the chunks that have a row, and bases that have none, by name. */
+/* Passes on the chunks that have a row, and bases without one, by name. */
 static int give_all_cut_chunks(struct rows *rows)
 {
     struct chunk_row base = {0};
@@ -402,7 +403,7 @@ void view_cut_spare(struct view_cut *cut, bool (*fn)(uint64_t pack, void *arg), 
     cut->unreferenced.count = kept;
 }
 
-/* The head says that nothing needs the pack; the next one says otherwise. */
+/* The head calls the pack unreferenced; the next head must name it again. */
 static void name_again(struct txn *txn)
 {
     txn->remote_pack.pub.head = 0;
@@ -418,8 +419,8 @@ static int note_spared(struct txn *txn, const struct ids *ids)
     return 0;
 }
 
-/* A chunk of such a pack may have come to life again since the cut: its pack stays, or the chunk is
- * pending upload anew. */
+/* A chunk of such a pack may be needed again since the cut: then its pack stays, or the chunk is
+ * pending upload again. */
 static int note_unreferenced(struct txn *txn, const struct view_cut *cut, uint64_t head)
 {
     const struct ids *ids = &cut->unreferenced;
@@ -438,8 +439,9 @@ static int note_unreferenced(struct txn *txn, const struct view_cut *cut, uint64
     return 0;
 }
 
-/* Notes chunks of which the next run tells again: of one that is missing, until it has its place;
- * and bases that only sent chunks rest on may be dead by now, without a change that left a mark. */
+/* Marks chunks that the next run must contain again: missing ones, until they have a place; and
+ * bases of chunks sent for the cut, which may no longer be needed although no change left a
+ * mark. */
 static void note_reported_again(struct txn *txn, const struct names *names)
 {
     for (size_t i = 0; i < names->count; i++)
@@ -478,8 +480,8 @@ static int note_published(struct view_cut *cut, uint64_t head)
     return r;
 }
 
-/* The marks from *at on that are told of, some of them. No thread may touch a row between the look
- * at its mark and the removal. 1: there may be more, from *at on. */
+/* Removes some marks up to `change`, from *at on. Holds the lock so that no other thread can touch
+ * a row between the check of its mark and the removal. 1: there may be more, from *at on. */
 static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
 {
     _cleanup_scan_ struct scan scan;
@@ -500,8 +502,9 @@ static int forget_some_marks(struct view *view, uint64_t change, struct key *at)
     return w < 0 ? w : r;
 }
 
-/* Marks up to the cut's change. One that a crash leaves makes the next run repeat a row; until then
- * its chunk cannot be evicted. In parts, so that no apply waits for long. */
+/* Removes the marks up to the cut's change. If a crash leaves some, the next run repeats their
+ * rows, and until then their chunks cannot be evicted. In steps, so that no apply waits for
+ * long. */
 static int forget_cut_marks(struct view *view, uint64_t change)
 {
     struct key at;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the view: a cut, whose rows cut.c makes, and its need of the remote (cut_need.c). */
+/* Inside the view: a cut, whose rows cut.c makes, and which chunks it needs in the remote
+ * (cut_need.c). */
 #pragma once
 
 #include "base/vector.h"
@@ -14,24 +15,25 @@ struct view_cut {
     struct view_state state;
     struct remote_state_row remote;
     int64_t now;
-    bool is_alone;                           /* no remote is told of */
-    struct ids named, unreferenced, removed; /* packs: first named, no longer needed, gone */
+    bool is_alone;                           /* the rows describe no remote */
+    struct ids named, unreferenced, removed; /* packs: first named, no longer needed, deleted */
     bool spares;                             /* view_cut_spare() was called */
-    struct ids spared;        /* packs that the head calls unreferenced, and that are to stay */
+    struct ids spared;        /* packs that the head calls unreferenced but that the view keeps */
     struct names missing;     /* chunks that the rows call missing */
-    struct names revived;     /* bases that only chunks sent for the cut rest on */
-    struct ids revived_packs; /* where these lie */
+    struct names revived;     /* bases needed only by chunks sent for the cut */
+    struct ids revived_packs; /* the packs of these bases */
 };
 
-/* The chunk as it is at the cut. One that only others rest on may be known by its name alone. */
+/* Returns the chunk's row at the cut. If only other chunks refer to it, only its name may be
+ * known. */
 CAIRN_MUST_CHECK int cut_chunk(struct view_cut *cut, const struct chunk_name *name,
                                struct chunk_row *ret);
-/* Did the cut need the chunk when it was opened, with the references that it has there? 1, 0 or
+/* Was the chunk needed when the cut was opened, with its number of references there? 1, 0 or
  * -errno. */
 CAIRN_MUST_CHECK int cut_needs(struct view_cut *cut, const struct chunk_name *name, uint64_t refs);
-/* Does something that the cut needs rest on the chunk now, though the cut did not need it? 1, 0 or
- * -errno. */
+/* Does any chunk that the cut needs now depend on this one, although it was not needed when the cut
+ * was opened? 1, 0 or -errno. */
 CAIRN_MUST_CHECK int cut_rests_on(struct view_cut *cut, const struct chunk_name *name);
-/* Either of both: the cut's rows name the chunk. 1, 0 or -errno. */
+/* cut_needs() or cut_rests_on(): the cut's rows name the chunk. 1, 0 or -errno. */
 CAIRN_MUST_CHECK int cut_reports(struct view_cut *cut, const struct chunk_name *name,
                                  uint64_t refs);

@@ -11,7 +11,7 @@ struct files_walk {
     void *arg;
 };
 
-/* The inode may be gone. */
+/* The inode may have been removed. */
 static int give_file(const struct files_walk *walk, uint64_t ino)
 {
     struct inode_row row;
@@ -21,7 +21,7 @@ static int give_file(const struct files_walk *walk, uint64_t ino)
     return S_ISREG(row.pub.attrs.mode) ? walk->fn(&row.pub, walk->arg) : 0;
 }
 
-/* Inodes whose numbers stand at byte `at` of the keys that begin with `prefix`. */
+/* Passes on inodes whose numbers are at byte `at` of the keys that begin with `prefix`. */
 static int walk_files(const struct files_walk *walk, const struct key *prefix, size_t at)
 {
     _cleanup_scan_ struct scan scan;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A cut's need of the remote: as it was when the cut was opened, with the chunks that were sent for
- * it since. These may rest on chunks which nothing needed then: those of files that were written
- * over. */
+/* Which chunks a cut needs in the remote: those needed when it was opened, and the bases of chunks
+ * that were sent for it since. These bases may belong to overwritten files, which nothing needed
+ * then. */
 #include "view/bases.h"
 #include "view/cut.h"
 
@@ -29,7 +29,8 @@ static int needs_or_rests_on(struct view_cut *cut, const struct chunk_name *name
     return r ? r : rests_on(cut, name, levels);
 }
 
-/* A dependent of now counts, be it alive or not: it may have died since it was sent. */
+/* Every current dependent counts, even an unneeded one: it may have been needed when it was
+ * sent. */
 static int rests_on(struct view_cut *cut, const struct chunk_name *base, unsigned levels)
 {
     if (levels == 0 || cut->is_alone || !atomic_load(&cut->view->has_dependents))
@@ -60,7 +61,7 @@ int view_cut_has_dependents(struct view_cut *cut, const struct chunk_name *name,
 
 /* --- bases for chunks that are sent ----------------------------------------------------------- */
 
-/* The change that the chunk's row was marked with last; 0: it has no mark. */
+/* *ret: the change that last marked the chunk's row; 0: not marked. */
 static int change_of(struct view *view, const struct chunk_name *name, uint64_t *ret)
 {
     struct touched_row row = {0};
@@ -69,8 +70,8 @@ static int change_of(struct view *view, const struct chunk_name *name, uint64_t 
     return r == -ENOENT ? 0 : r;
 }
 
-/* Did the cut need the chunk, and will its rows tell this place: that of then, or, if there was
- * none, that of the time when they are made? 1, 0 or -errno. */
+/* Was the chunk needed at the cut, and will the cut's rows contain this place? That is its place at
+ * the cut or, if it had none, the place when the rows are made. 1, 0 or -errno. */
 static int cut_needed_there(struct view_cut *cut, const struct chunk_entry *entry)
 {
     _cleanup_hold_ struct snap *snap = &cut->snap;
@@ -89,11 +90,11 @@ static int cut_needed_there(struct view_cut *cut, const struct chunk_entry *entr
     return placed.entry.pack == entry->pack && placed.entry.offset == entry->offset;
 }
 
-/* Will the cut's rows tell of the chunk, once something that is sent for the cut rests on it? A
- * chunk that is needed now was needed at the cut if no mark has come since; else only the snapshot
- * knows. One that nothing needs, now or then, is told of if it has a mark that is as old as the
- * cut, and its bases are told of. The mark is looked for last: a change meanwhile leaves one. 1, 0
- * or -errno. */
+/* Will the cut's rows contain the chunk, once a chunk that depends on it is sent for the cut? If it
+ * is needed now and was not marked since the cut, it was needed at the cut; if it was marked since,
+ * only the snapshot knows. A chunk that was never needed is in the rows if it has a mark no newer
+ * than the cut, and its bases are in the rows. The mark is read last, since a concurrent change
+ * leaves one. 1, 0 or -errno. */
 static int may_report(struct view_cut *cut, const struct chunk_entry *entry, unsigned levels)
 {
     struct chunk_row local;

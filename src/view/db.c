@@ -6,14 +6,14 @@
 
 #define STALL_STEP_US 2000
 #define READ_TRIES 2
-#define STALL_TRIES 5000 /* 10 s: then the writer tries again later */
+#define STALL_TRIES 5000 /* 10 s; then the writer retries later */
 
 static bool is_corruption(const char *message)
 {
     return strncmp(message, "Corruption", strlen("Corruption")) == 0;
 }
 
-/* A missing file of the database does not come back; bytes that a disk cannot read may. */
+/* A missing file of the database will not come back; an unreadable sector may become readable. */
 int db_error(const char *doing, char *message)
 {
     bool is_damage = is_corruption(message) || strstr(message, strerror(ENOENT));
@@ -32,7 +32,7 @@ int view_note_damage(struct view *view, int r)
     return r;
 }
 
-/* db_error() of a read, which the view remembers. */
+/* db_error() for a read, whose failure the view remembers. */
 static int read_error(struct view *view, char *message)
 {
     int r = view_note_damage(view, db_error("cannot read", message));
@@ -58,7 +58,7 @@ void snap_end(struct snap *s)
     view_use_end(s->view);
 }
 
-/* RocksDB would wait until it has compacted enough: without an end, where the disk is full. */
+/* RocksDB would block until it has compacted enough: for ever, if the disk is full. */
 static int write_stalled(struct view *view, rocksdb_writebatch_t *batch,
                          const rocksdb_writeoptions_t *options, char **ret_message)
 {
@@ -89,7 +89,7 @@ int db_write(struct view *view, rocksdb_writebatch_t *batch, const rocksdb_write
     return r;
 }
 
-/* Data that a disk misread once are not damaged: a block that does not verify is read again. */
+/* Reads a block again if it does not verify: a transient misread of the disk is no damage. */
 static void get_verified(struct view *view, rocksdb_readoptions_t *options, const struct key *key,
                          struct value *ret_value, char **ret_message)
 {

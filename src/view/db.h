@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The database under the view: reads in a snapshot, scans of a prefix, and the transaction that one
- * apply is. Errors of RocksDB are logged here, once, and become -EUCLEAN (it found corruption) or
- * -EIO. */
+/* The database under the view: reads in a snapshot, scans of a prefix, and the transaction of an
+ * apply. Errors of RocksDB are logged here, once, and become -EUCLEAN (corruption) or -EIO. */
 #pragma once
 
 #include <bsd/sys/tree.h>
@@ -11,8 +10,8 @@
 #include "view/rows.h"
 #include "view/use.h"
 
-/* Where single rows are read: in a transaction, in a snapshot, or in the newest state of a
- * view. */
+/* Selects the state in which single rows are read: a transaction, a snapshot, or the newest state
+ * of a view. */
 struct look {
     struct txn *txn;
     const struct snap *snap;
@@ -21,30 +20,32 @@ struct look {
 
 struct view {
     struct look now; /* the newest state */
-    rocksdb_t *db;   /* NULL: it could not be opened again after an error. Exchanged with `change`
-                        held, while it is not used. */
+    /* NULL: it could not be opened again after an error. Replaced only with `change` held and while
+     * no read uses it */
+    rocksdb_t *db;
     char *path;
     struct view_uses uses;
-    _Atomic bool has_failed; /* a write did: there is no other until it is opened anew */
+    _Atomic bool has_failed; /* a write failed: no more writes until the database is opened again */
     _Atomic bool is_damaged; /* RocksDB found corruption in its files, or a row does not decode */
-    _Atomic bool is_unreadable; /* a read failed otherwise */
+    _Atomic bool is_unreadable; /* a read failed for another reason */
     rocksdb_options_t *options;
     rocksdb_cache_t *cache;
     rocksdb_env_t *env;
     rocksdb_readoptions_t *read;
     rocksdb_writeoptions_t *write;
-    _Atomic bool is_quiet; /* compactions have not begun */
+    _Atomic bool is_quiet; /* compactions are still held back */
     bool is_read_only;
-    struct cairn_mutex change; /* LOCK_VIEW: held by the thread that changes the database, over the
-                                  change. No reader takes it. */
-    struct cairn_mutex lock;   /* LOCK_LEAF: guards `state` and `remote` */
-    struct view_state state;   /* of the last whole batch */
+    /* LOCK_VIEW: held by the thread that changes the database, during the change. No reader takes
+     * it. */
+    struct cairn_mutex change;
+    struct cairn_mutex lock; /* LOCK_LEAF: guards `state` and `remote` */
+    struct view_state state; /* of the last whole batch */
     struct remote_state_row remote;
     _Atomic bool has_dependents; /* some KEY_DEPENDENT may exist */
     _Atomic bool has_suspects;   /* some remote pack may be suspect */
 };
 
-/* A value of the database; `data` is the caller's to free. */
+/* A value of the database; the caller frees `data`. */
 struct value {
     char *data;
     size_t len;
@@ -58,30 +59,31 @@ static inline void value_done(struct value *v)
 
 #define _cleanup_value_ __attribute__((cleanup(value_done)))
 
-/* Takes RocksDB's message (not NULL): logs it, frees it, gives -EUCLEAN (its files are damaged, or
- * some are missing) or -EIO. */
+/* Logs and frees RocksDB's message (not NULL). Returns -EUCLEAN (its files are damaged, or some are
+ * missing) or -EIO. */
 CAIRN_MUST_CHECK int db_error(const char *doing, char *message);
-/* Notes -EUCLEAN, of the files or of a row; gives the error back. */
+/* If `r` is -EUCLEAN, marks the view as damaged; returns `r`. */
 CAIRN_MUST_CHECK int view_note_damage(struct view *view, int r);
-/* Error that made an iterator stop, or 0. */
+/* Returns the error that stopped an iterator, or 0. */
 CAIRN_MUST_CHECK int iter_error(struct view *view, rocksdb_iterator_t *iter);
 
-/* Writes a batch (`options` NULL: the usual ones). After an error nothing is written any more,
- * until view_reopen(). With `change` held. */
+/* Writes a batch (`options` NULL: the default ones). After an error nothing more is written until
+ * view_reopen(). Call with `change` held. */
 CAIRN_MUST_CHECK int db_write(struct view *view, rocksdb_writebatch_t *batch,
                               const rocksdb_writeoptions_t *options);
 void db_set_compactions(struct view *view, bool enabled);
-/* view.c: view->path, and its state. With `change` held, or before another thread has the view. */
+/* view.c: opens view->path and loads its state. With `change` held, or before other threads have
+ * the view. */
 CAIRN_MUST_CHECK int view_open_database(struct view *view, bool create, int64_t root_time);
 /* use.c: the calling thread changes the database, from txn_begin() to txn_end(). */
 void view_note_changing(bool begins);
-/* Notes how far the database is. */
+/* Notes up to which sequence number the database has applied. */
 void view_note_applied(struct view *view, uint64_t seq);
 
 /* One consistent state for several reads. Any thread. */
 struct snap {
     struct view *view;
-    LIST_ENTRY(snap) link; /* use.c: while it is held, and none reads in it */
+    LIST_ENTRY(snap) link; /* use.c: while it is held and not read */
     unsigned readers;      /* under uses.lock */
     int error;             /* result of every read in it, or 0 */
     const rocksdb_snapshot_t *snapshot;
@@ -92,8 +94,8 @@ void snap_begin(struct snap *s, struct view *view);
 void snap_end(struct snap *s);
 #define _cleanup_snap_ __attribute__((cleanup(snap_end)))
 
-/* For reads in a cut's snapshot, which snap_resume() begins, be there an error or not. Any thread,
- * several at once. */
+/* Holds a cut's snapshot again after reads in it: the counterpart of snap_resume(), also after an
+ * error. Any thread, several at once. */
 static inline void hold_snap_again(struct snap **s)
 {
     snap_hold(*s);
@@ -115,18 +117,18 @@ CAIRN_MUST_CHECK int look_has(const struct look *look, const struct key *key);
 /* The row of a chunk under KEY_CHUNK or KEY_REMOTE_CHUNK. -ENOENT. */
 CAIRN_MUST_CHECK int look_chunk(const struct look *look, enum key_type type,
                                 const struct chunk_name *name, struct chunk_row *ret);
-/* The same; a chunk without a row gets an empty one. */
+/* As look_chunk(), but a chunk without a row gets an empty one. */
 CAIRN_MUST_CHECK int look_known_chunk(const struct look *look, enum key_type type,
                                       const struct chunk_name *name, struct chunk_row *ret);
 CAIRN_MUST_CHECK int look_remote_pack(const struct look *look, uint64_t pack,
                                       struct remote_pack_row *ret);
 CAIRN_MUST_CHECK int look_pending(const struct look *look, const struct chunk_name *name,
                                   uint64_t *ret_bytes);
-/* The mark of a chunk's row. -ENOENT: it has none. */
+/* The mark of a chunk's row. -ENOENT: not marked. */
 CAIRN_MUST_CHECK int look_chunk_mark(const struct look *look, const struct chunk_name *name,
                                      struct touched_row *ret);
 
-/* The keys that begin with a prefix, ascending, in a snapshot:
+/* Iterates over the keys that begin with a prefix, ascending, in a snapshot:
  *
  *     while ((r = scan_row(&scan)) > 0)
  *         use(&scan.row);
@@ -139,31 +141,32 @@ struct scan {
     rocksdb_readoptions_t *read;
     struct key end; /* first key after the prefix; RocksDB points into it */
     int error;      /* of the snapshot; then `iter` is NULL */
-    bool has_begun; /* the iterator stands at the current key, not at the next */
+    bool has_begun; /* the iterator is at the current key, not at the next one */
     const uint8_t *key, *value;
     size_t key_len, value_len;
     struct view_row row; /* the current key, once decoded */
 };
 
 void scan_open(struct scan *scan, const struct snap *snap, const struct key *prefix);
-/* All keys of a type. */
+/* Scans all keys of a type. */
 void scan_type(struct scan *scan, const struct snap *snap, enum key_type type);
-/* From `from` on, which need not exist; without a look at keys that were deleted before it. */
+/* Scans from `from` on, which need not exist; does not step over keys that were deleted before
+ * it. */
 void scan_open_at(struct scan *scan, const struct snap *snap, const struct key *prefix,
                   const struct key *from);
-/* In a snapshot of now, which ends with the scan. `from` NULL: from the first on. */
+/* Scans in a new snapshot, which ends with the scan. `from` NULL: from the first key on. */
 void scan_view(struct scan *scan, struct view *view, const struct key *prefix,
                const struct key *from);
 void scan_view_type(struct scan *scan, struct view *view, enum key_type type);
 void scan_seek(struct scan *scan, const struct key *key);
-/* To the next key: 1; 0: there is none left; -errno. */
+/* Moves to the next key: 1; 0: no more keys; -errno. */
 CAIRN_MUST_CHECK int scan_step(struct scan *scan);
-/* Decodes the current key. -EUCLEAN: it is no row; the scan can go on. */
+/* Decodes the current key. -EUCLEAN: it is not a row; the scan can continue. */
 CAIRN_MUST_CHECK int scan_decode(struct scan *scan);
-/* Both. */
+/* scan_step() and scan_decode(). */
 CAIRN_MUST_CHECK int scan_row(struct scan *scan);
-/* Evaluates `use` for each key, or decoded row, that is left, until it is not 0: that is the
- * result, or a -errno of the scan. */
+/* Evaluates `use` for each remaining key, or decoded row, until it is not 0; returns that value, or
+ * a -errno of the scan. */
 #define EACH_KEY(scan, use) SCAN_EACH(scan_step(scan), use)
 #define EACH_ROW(scan, use) SCAN_EACH(scan_row(scan), use)
 #define SCAN_EACH(step, use)                                                                       \
@@ -182,7 +185,7 @@ CAIRN_MUST_CHECK int scan_error(struct scan *scan);
 void scan_close(struct scan *scan);
 #define _cleanup_scan_ __attribute__((cleanup(scan_close)))
 
-/* read.c: as view_extents(), of the file as it is in the snapshot. */
+/* read.c: as view_extents(), for the file in the snapshot. */
 CAIRN_MUST_CHECK int snap_content(const struct snap *snap, const struct inode_row *row,
                                   uint64_t offset, uint64_t length,
                                   int (*fn)(const struct view_extent *part, void *arg), void *arg);
@@ -196,49 +199,52 @@ RB_HEAD(change_tree, change);
 struct txn_seek {
     struct key prefix, end; /* the first key after those; RocksDB points into it */
     rocksdb_readoptions_t *read;
-    rocksdb_iterator_t *iter; /* NULL: none */
+    rocksdb_iterator_t *iter; /* NULL: not open */
 };
 
-/* A transaction adds it to the list of a pack. */
+/* A chunk that a transaction adds to the list of a pack. */
 struct listed_chunk {
     uint64_t pack;
     uint8_t list; /* KEY_PLACED, KEY_REMOTE_PLACED */
     struct listed listed;
 };
 
-/* One apply. Reads see its own writes. One thread; nothing is written before txn_commit().
+/* The transaction of one apply. Its reads see its own writes. One thread; nothing is written before
+ * txn_commit().
  *
- * Changes lie in a hash table, which is several times faster than RocksDB's indexed batch and keeps
- * only the last value of a key. Those of a type in which a seek is done are in order, too, from the
- * first seek on; most applies do none. */
+ * Changes are in a hash table, which is several times faster than RocksDB's indexed batch and
+ * stores only the last value of a key. Changes of a type are also kept in order from the first seek
+ * in that type on; most applies never seek. */
 struct txn {
     struct view *view;
     struct look look;          /* in it */
     struct change *changes;    /* hash table, by key */
     uint64_t seekable;         /* bit (type - 'A'): changes of the type are in `sought` */
-    uint64_t cleared;          /* as a bit: all older keys of the type go */
+    uint64_t cleared;          /* as a bit: all older keys of the type are removed */
     struct change_tree sought; /* by key */
     struct txn_seek seek;      /* the last one's */
     struct view_state state;
     struct remote_state_row remote;
-    bool is_following; /* nothing is a change of ours: only pending uploads have marks */
-    uint64_t cut;      /* of the batch that is applied; else of the last */
+    /* applies a newer head: only pending uploads get marks, as no change is our own */
+    bool is_following;
+    uint64_t cut;                       /* of the batch being applied, or of the last one */
     struct remote_pack_row remote_pack; /* as `pack`, of a remote pack */
     bool remote_pack_loaded, remote_pack_dirty;
-    struct pack_row pack; /* the pack account in use, written when another is needed */
+    struct pack_row pack; /* the cached pack account, written when another one is loaded */
     bool pack_loaded, pack_dirty;
-    VECTOR(struct listed_chunk) listed; /* not in `changes` yet (pack_list.h) */
-    void *pending;         /* tree of struct pending: extents that wait for their SEAL */
-    const char *why;       /* the reason of a damage, for the log */
-    VECTOR(uint8_t) marks; /* keys that are marked as changed, each behind its length */
+    VECTOR(struct listed_chunk) listed; /* not yet in `changes` (pack_list.h) */
+    void *pending;                      /* tree of struct pending: extents waiting for their SEAL */
+    const char *why;                    /* why the record cannot be applied, for the log */
+    VECTOR(uint8_t) marks;              /* keys of rows to mark as changed, each after its length */
 };
 
 void txn_begin(struct txn *txn, struct view *view);
 size_t txn_change_count(const struct txn *txn);
 CAIRN_MUST_CHECK int txn_commit(struct txn *txn);
 void txn_end(struct txn *txn);
-/* Writes the changes so far, without the counters of state and remote, and forgets them: for
- * rows that mean nothing until the commit. It must not have been seeked in, nor hold an account. */
+/* Writes the changes so far, without the counters of state and remote, and drops them from memory:
+ * for rows that have no meaning until the commit. The transaction must not have seeked, and must
+ * not have a cached account. */
 CAIRN_MUST_CHECK int txn_write_ahead(struct txn *txn);
 
 /* Notes why the record cannot be applied. */
@@ -252,15 +258,14 @@ CAIRN_MUST_CHECK int txn_get(struct txn *txn, const struct key *key, struct valu
 /* 0, or -ENOENT. */
 CAIRN_MUST_CHECK int txn_has(struct txn *txn, const struct key *key);
 void txn_put(struct txn *txn, const struct key *key, const void *value, size_t len);
-/* Version byte, then the bytes. */
+/* Stores a version byte, then the bytes. */
 void txn_put_bytes(struct txn *txn, const struct key *key, const void *bytes, size_t len);
 void txn_delete(struct txn *txn, const struct key *key);
-/* Removes all keys of a type that the database has; those that this transaction puts stay. Its
+/* Removes all keys of a type that are in the database; those put by this transaction stay. Its
  * reads do not see the removal, and it must not seek. */
 void txn_clear(struct txn *txn, enum key_type type);
-/* First key >= `key` that begins with the first `prefix_len` bytes of it; -ENOENT. Of deleted
- * keys only those with that prefix are stepped over. Pointers are valid until the next change or
- * seek. */
+/* Finds the first key >= `key` that begins with its first `prefix_len` bytes; -ENOENT. Steps only
+ * over deleted keys with that prefix. Pointers are valid until the next change or seek. */
 struct found {
     const uint8_t *key, *value;
     size_t key_len, value_len;
@@ -268,9 +273,8 @@ struct found {
 CAIRN_MUST_CHECK int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len,
                               struct found *ret_found);
 
-/* Marks the row of `key` as changed, if the view tracks; best after its change, which then is
- * marked once. txn_put() and txn_delete() do it by themselves for rows that are published as they
- * are. */
+/* Marks the row of `key` as changed, if the view tracks. Call it after the change, so that the row
+ * is marked once. txn_put() and txn_delete() mark rows that are published unchanged. */
 void txn_touch(struct txn *txn, const struct key *key);
 CAIRN_MUST_CHECK int txn_get_inode(struct txn *txn, uint64_t ino, struct inode_row *row);
 void txn_put_inode(struct txn *txn, const struct inode_row *row);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Content of files: extent pages and inline blobs.
  *
- * A page describes 16 MiB of a file. A new version rewrites only the pages in which something
- * changed and shares all others with the version before: the content of version v in a page is the
- * first key with ~version >= ~v. No superseded version is retained now, so the page before is
- * deleted in the same write.
+ * A page describes 16 MiB of a file. A new version rewrites only the changed pages and shares the
+ * others with the previous version: the content of version v in a page is the first key with
+ * ~version >= ~v. Superseded versions are not retained at present, so the old page is deleted in
+ * the same write.
  *
  * An inline blob belongs to one page (blobs are split at page borders) and is deleted with its last
  * piece there. */
@@ -85,11 +85,11 @@ bool pending_drop(struct txn *txn)
 struct page {
     uint64_t number;
     bool found;
-    uint64_t version; /* of its key, if found */
+    uint64_t version; /* in its key, if found */
     struct piece_list old, new;
 };
 
-/* First page of the inode at or after `number`, as key and value. */
+/* Finds the first page of the inode with a number >= `number`, as key and value. */
 static int page_seek(struct txn *txn, uint64_t ino, uint64_t number, struct found *found)
 {
     int r = txn_seek(txn, key_u64_u64(NEW_KEY, KEY_PAGE, ino, number), KEY_U64_LEN, found);
@@ -112,7 +112,7 @@ static int page_load(struct txn *txn, uint64_t ino, struct page *page)
     return r;
 }
 
-/* Holes are not stored: where no piece is, zeros are. */
+/* Holes are not stored: a range without a piece reads as zeros. */
 static void drop_holes(struct piece_list *list)
 {
     size_t kept = 0;
@@ -122,8 +122,8 @@ static void drop_holes(struct piece_list *list)
     list->count = kept;
 }
 
-/* New inline content becomes a blob under the piece's own offset. That key is free, or holds the
- * piece that is joined here: the version is new, and its pieces are disjoint. */
+/* New inline content becomes a blob under the piece's own offset. That key is free, or has the
+ * content of the piece joined here: the version is new, and its pieces are disjoint. */
 static void blob_store(struct txn *txn, uint64_t ino, uint64_t version, struct piece *e,
                        const uint8_t *bytes)
 {
@@ -135,7 +135,7 @@ static void blob_store(struct txn *txn, uint64_t ino, uint64_t version, struct p
     e->origin = 0;
 }
 
-/* Makes `before` one piece with the new inline piece that follows it. */
+/* Joins `before` and the new inline piece that follows it into one. */
 static int blob_join(struct txn *txn, uint64_t ino, uint64_t version, struct piece *before,
                      const struct piece *e)
 {
@@ -191,7 +191,7 @@ static int blob_compare(const void *a, const void *b)
     return x->blob_offset == y->blob_offset ? 0 : x->blob_offset < y->blob_offset ? -1 : 1;
 }
 
-/* Deletes the blobs of pieces that are `gone`, unless a piece that remains uses the same blob. */
+/* Deletes the blobs of pieces that are `gone`, unless a remaining piece uses the same blob. */
 static void delete_blobs(struct txn *txn, uint64_t ino, struct piece_list *gone,
                          const struct piece_list *remaining)
 {
@@ -211,8 +211,8 @@ static void delete_blobs(struct txn *txn, uint64_t ino, struct piece_list *gone,
     vector_free(&used);
 }
 
-/* Counts references for the difference between the old and the new pieces only, so that the cost of
- * a small change to a page with many chunks is small. */
+/* Counts references only for the difference between the old and the new pieces, so that a small
+ * change to a page with many chunks is cheap. */
 static int count_difference(struct txn *txn, uint64_t ino, const struct page *page)
 {
     int r = 0;
@@ -256,8 +256,8 @@ static bool page_unchanged(const struct page *page)
     return true;
 }
 
-/* Writes the new pieces under the new version. Where a retention policy kept superseded versions,
- * the old key would stay and an empty new page would be written in place of a deletion. */
+/* Writes the new pieces under the new version. With a retention policy for superseded versions, the
+ * old key would stay, and an empty page would be written instead of a deletion. */
 static void page_store(struct txn *txn, struct inode_row *row, uint64_t version,
                        const struct page *page)
 {
@@ -302,8 +302,8 @@ static int page_overlay(struct txn *txn, struct inode_row *row, uint64_t version
     return r;
 }
 
-/* Moves the front of a hole to the first page within it that exists, so that no loop runs over
- * pages that do not. -ENOENT if there is none. */
+/* Moves the front of a hole to the first existing page within it, so that no loop visits missing
+ * pages. -ENOENT if there is none. */
 static int hole_advance(struct txn *txn, const struct inode_row *row, bool had_pages,
                         struct piece *hole)
 {
@@ -321,7 +321,7 @@ static int hole_advance(struct txn *txn, const struct inode_row *row, bool had_p
     return 0;
 }
 
-/* Moves the pieces of list[*at...] that lie in the page of the first into `parts`. */
+/* Moves the pieces of list[*at...] that are in the page of the first one to `parts`. */
 static void take_page(struct piece_list *list, size_t *at, struct piece_list *parts)
 {
     uint64_t end = align_down(list->at[*at].offset, VIEW_PAGE_LEN) + VIEW_PAGE_LEN;
@@ -343,7 +343,7 @@ static void take_page(struct piece_list *list, size_t *at, struct piece_list *pa
 static int content_overlay(struct txn *txn, struct inode_row *row, uint64_t version,
                            struct piece_list *list)
 {
-    bool had_pages = row->pages > 0; /* in a new file nothing needs to be looked for */
+    bool had_pages = row->pages > 0; /* in a new file no page can exist */
     struct piece_list parts = {0};
     int r = 0;
     for (size_t i = 0; i < list->count && r == 0;) {
@@ -364,7 +364,7 @@ static int content_overlay(struct txn *txn, struct inode_row *row, uint64_t vers
     return r;
 }
 
-/* Takes content behind `size` off a flat list. */
+/* Removes content after `size` from a flat list. */
 static void clip_pieces(struct piece_list *list, uint64_t size)
 {
     while (list->count && list->at[list->count - 1].offset >= size)
@@ -380,8 +380,8 @@ int content_replace(struct txn *txn, struct inode_row *row, uint64_t version, ui
 {
     pieces_flatten(pieces);
     clip_pieces(pieces, size);
-    /* The range not kept is a hole under the new pieces. It begins at `keep` even where the old
-     * size is smaller: after an elided seal the size says nothing of the content that is there. */
+    /* The range that is not kept is a hole under the new pieces. It begins at `keep` even if the
+     * old size is smaller: after an elided seal the size does not describe the stored content. */
     struct piece_list erased = {0}, all;
     keep = min_u64(keep, size);
     if (keep < VIEW_OFFSET_MAX)

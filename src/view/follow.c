@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A view that goes from the state of one head to that of a newer one, in one write.
+/* Updates a view from the state of one head to that of a newer one, in one write.
  *
- * Rows of the namespace are taken as they are. Those of chunks and remote packs carry facts that
- * the view keeps under several keys (follow_remote.c). */
+ * Rows of the namespace are stored unchanged. Rows of chunks and remote packs contain data that the
+ * view stores under several keys (follow_remote.c). */
 #include <sys/stat.h>
 
 #include "base/log.h"
 #include "view/follow_remote.h"
 #include "view/rows.h"
 
-#define FOLLOW_BYTES_MAX (256 * MIB) /* rows that differ */
+#define FOLLOW_BYTES_MAX (256 * MIB) /* limit for the rows that differ */
 
 static const char published_types[] = "CDEHIJLNOQX"; /* ascending, as in a run */
 
@@ -17,8 +17,8 @@ struct view_follow {
     struct txn txn;
     bool is_whole;
     struct snap snap;
-    struct scan scan; /* is_whole: rows of the view, up to the row that comes */
-    const char *type; /* of `scan`; at the end of the types: no scan is open */
+    struct scan scan; /* is_whole: rows of the view, up to the next row received */
+    const char *type; /* of `scan`; at the end of the types no scan is open */
     struct remote_report report;
     struct key last;
     struct piece_list pieces;
@@ -28,7 +28,7 @@ struct view_follow {
     void *arg;
 };
 
-/* --- rows of the view, for a comparison with everything --------------------------------------- */
+/* --- rows of the view, for comparison with all rows of a head --------------------------------- */
 
 static void scan_known_type(struct view_follow *f)
 {
@@ -36,7 +36,7 @@ static void scan_known_type(struct view_follow *f)
         scan_type(&f->scan, &f->snap, (enum key_type) * f->type);
 }
 
-/* Is there a row left? 1, 0 or an error. */
+/* Is there another row in the view? 1, 0 or -errno. */
 static int known_valid(struct view_follow *f)
 {
     while (*f->type && !scan_valid(&f->scan)) {
@@ -63,8 +63,8 @@ static void count_followed_inode(struct view_follow *f, const struct inode_row *
         count_file(&f->txn, row, sign);
 }
 
-/* The counters, and the callbacks. `old` and `row` without a value: it did not or does not
- * exist. */
+/* Updates counters and calls the callback. `old` or `row` without a value: the inode did not or
+ * does not exist. */
 static int note_inode(struct view_follow *f, const struct run_row *row, const struct value *old,
                       const struct inode_row *now)
 {
@@ -136,7 +136,7 @@ static int follow_run_row(struct view_follow *f, const struct run_row *row)
     }
 }
 
-/* The view has a row that the head has not. */
+/* Removes a row of the view that the head lacks. */
 static int take_absent(struct view_follow *f)
 {
     uint8_t bytes[RUN_KEY_MAX];
@@ -146,8 +146,7 @@ static int take_absent(struct view_follow *f)
     return follow_run_row(f, &row);
 }
 
-/* Everything that the view has before the row (NULL: to the end) is absent. 1: the row is there as
- * it is. */
+/* Removes all rows of the view before `row` (NULL: all remaining). 1: the view has an equal row. */
 static int take_absent_up_to(struct view_follow *f, const struct run_row *row)
 {
     int r;
@@ -247,7 +246,7 @@ int view_has_own_changes(struct view *view, bool *ret)
     _cleanup_scan_ struct scan scan;
     scan_view_type(&scan, view, KEY_TOUCHED);
     *ret = false;
-    /* Marks of chunks may be those of an adoption: of chunks that a head said to be missing. */
+    /* marks of chunks do not count: an adoption leaves them for chunks that a head calls missing */
     while (!*ret && (r = scan_step(&scan)) > 0)
         *ret = scan.key_len > 1 && scan.key[1] != KEY_CHUNK;
     return *ret ? 0 : r;

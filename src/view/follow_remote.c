@@ -58,8 +58,8 @@ static int compare_names(const void *a, const void *b)
     return memcmp(a, b, sizeof(struct chunk_name));
 }
 
-/* A chunk without references that the head does not name has no place any more, and is no base. The
- * view has no row that could be missed. */
+/* A chunk without references that the head does not name loses its place, and is no base. The view
+ * has no other row that could be missing in the head. */
 static int add_unnamed_chunk(struct remote_report *report, struct txn *txn,
                              const struct chunk_name *name)
 {
@@ -70,7 +70,7 @@ static int add_unnamed_chunk(struct remote_report *report, struct txn *txn,
     return r;
 }
 
-/* Adds those whose names stand in keys of this type, right behind it. */
+/* Adds the chunks whose names directly follow the type in keys of this type. */
 static int add_unnamed_chunks(struct remote_report *report, struct txn *txn,
                               const struct snap *snap, enum key_type type)
 {
@@ -111,7 +111,7 @@ static void count_followed_pack(struct txn *txn, const struct view_remote_pack *
     txn->remote.pub.pack_bytes += sign < 0 ? -pack->length : pack->length;
 }
 
-/* The account that chunks come into. */
+/* Prepares the account of the pack, before its chunks are added. */
 static int begin_pack(struct txn *txn, const struct pack_report *pack)
 {
     int r = pack->removed ? 0 : remote_pack_load(txn, pack->row.pub.pack);
@@ -120,7 +120,7 @@ static int begin_pack(struct txn *txn, const struct pack_report *pack)
     if (r == 0 && followed_pack_counts(&txn->remote_pack.pub))
         count_followed_pack(txn, &txn->remote_pack.pub, -1);
     if (r == 0)
-        remote_pack_trust(txn); /* the head vouches for it */
+        remote_pack_trust(txn); /* the head relies on it */
     if (r == -ENOENT)
         txn->remote_pack = (struct remote_pack_row){.pub = {.pack = pack->row.pub.pack}};
     struct view_remote_pack *pub = &txn->remote_pack.pub;
@@ -136,7 +136,7 @@ static int begin_pack(struct txn *txn, const struct pack_report *pack)
     return 0;
 }
 
-/* Places of chunks that no head needs go with their pack. */
+/* Chunks that no head needs lose their places together with their pack. */
 static int end_followed_pack(struct txn *txn, const struct pack_report *pack)
 {
     int r = remote_pack_load(txn, pack->row.pub.pack);
@@ -175,7 +175,7 @@ static int place_followed_chunk(struct txn *txn, const struct chunk_row *now)
     return 0;
 }
 
-/* Its references, in the row that also tells the local place. */
+/* Sets its references, in the row that also has the local place. */
 static int set_refs(struct txn *txn, const struct chunk_row *now)
 {
     struct piece piece = {.chunk = now->entry.name};
@@ -209,7 +209,7 @@ static int compare_depths(const void *a, const void *b)
     return (x->entry.depth > y->entry.depth) - (x->entry.depth < y->entry.depth);
 }
 
-/* A base has its place before those that rest on it, and loses it after them. */
+/* Bases get their places before their dependents, and lose them after. */
 static int apply_chunks(struct remote_report *report, struct txn *txn)
 {
     static int (*const steps[])(struct txn *, const struct chunk_row *) = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Keys of the view's database. docs/on-disk-format.md, "The view", has the same table.
+/* Keys of the view's database. Also documented in docs/on-disk-format.md, "The view".
  *
  * A key is one type byte and big-endian numbers, so that the database's byte order is the numeric
- * order. values.h has the values. Pure; no database here. */
+ * order. Values are in values.h. Pure; does not use the database. */
 #pragma once
 
 #include "base/base.h"
@@ -19,13 +19,13 @@ enum key_type {
     KEY_PAGE = 'E',   /* ino, page, ~version -> extents; the newest version comes first */
     KEY_BLOB = 'N',   /* ino, version, offset -> inline content; lies within one page */
     KEY_CHUNK = 'H',  /* name -> chunk_row */
-    KEY_PLACED = 'K', /* pack -> list of the chunks that it has (pack_list.h) */
+    KEY_PLACED = 'K', /* pack -> list of its chunks (pack_list.h) */
     KEY_PACK = 'P',   /* pack -> pack_row */
     KEY_ORPHAN = 'O', /* ino -> nothing */
-    /* ino of a directory that is not there -> view_stand_in */
+    /* ino of a missing directory -> view_stand_in */
     KEY_STAND_IN = 'J',
 
-    /* Keys that concern the remote (remote.h). */
+    /* Keys about the remote (remote.h). */
     KEY_REMOTE_STATE = 'W',  /* -> remote_state_row */
     KEY_REMOTE_CHUNK = 'R',  /* chunk name -> chunk_row: its place in the remote; refs is 0 */
     KEY_REMOTE_PLACED = 'S', /* remote pack -> list of its chunks */
@@ -34,7 +34,8 @@ enum key_type {
     KEY_PENDING_UPLOAD = 'U', /* chunk name -> stored bytes: needed, and not in the remote */
     KEY_TOUCHED = 'T',        /* a key -> touched_row: changed since it was published */
 
-    KEY_ADOPTED = 'A', /* remote pack, beginning of a name -> nothing: in an adoption (adopt.c) */
+    /* remote pack, beginning of a name -> nothing: only during an adoption (adopt.c) */
+    KEY_ADOPTED = 'A',
 };
 
 struct key {
@@ -42,7 +43,7 @@ struct key {
     uint8_t bytes[1 + 9 + NAME_LEN_MAX + 16];
 };
 
-/* A key of its own block, for one of the functions below to make and return. */
+/* A key in the enclosing block, for one of the functions below to fill and return. */
 #define NEW_KEY (&(struct key){0})
 
 static inline void key_add_u64(struct key *k, uint64_t v)
@@ -60,8 +61,8 @@ static inline void key_add_bytes(struct key *k, const void *p, size_t len)
     k->len += len;
 }
 
-/* A prefix becomes the smallest key above all that begin with it. There is one: type bytes are
- * letters. */
+/* Changes a prefix into the smallest key above all keys that begin with it. It exists, as type
+ * bytes are letters. */
 static inline void key_end(struct key *k)
 {
     while (k->bytes[k->len - 1] == 0xff)
@@ -76,7 +77,7 @@ static inline const struct key *key_type(struct key *k, enum key_type type)
     return k;
 }
 
-/* Keys of one number, and prefixes of longer ones. */
+/* Keys of one number, and prefixes of longer keys. */
 static inline const struct key *key_u64(struct key *k, enum key_type type, uint64_t a)
 {
     key_type(k, type);
@@ -129,8 +130,8 @@ static inline const struct key *key_chunk(struct key *k, const struct chunk_name
     return key_of_name(k, KEY_CHUNK, name);
 }
 
-/* A prefix: the dependents of `base` that are needed, or not. The needed ones come first. */
-enum need { NEEDED = 0, UNNEEDED = 1, ABSENT = 2 /* no key says so */ };
+/* A prefix for the dependents of `base` with that need. Needed ones sort first. */
+enum need { NEEDED = 0, UNNEEDED = 1, ABSENT = 2 /* no key exists */ };
 static inline const struct key *key_dependents(struct key *k, const struct chunk_name *base,
                                                enum need need)
 {
@@ -148,7 +149,7 @@ static inline const struct key *key_dependent(struct key *k, const struct chunk_
     return k;
 }
 
-/* The mark that the row of `of` changed. */
+/* The key of the mark that the row `of` has changed. */
 static inline const struct key *key_touched(struct key *k, const uint8_t *of, size_t len)
 {
     key_type(k, KEY_TOUCHED);

@@ -66,9 +66,9 @@ void txn_put_chunk(struct txn *txn, enum key_type type, const struct chunk_row *
     txn_put(txn, key_of_name(NEW_KEY, type, &row->entry.name), value, chunk_row_encode(row, value));
 }
 
-/* --- of the newest state ---------------------------------------------------------------------- */
+/* --- reads of the newest state ---------------------------------------------------------------- */
 
-/* Errors of the database are in the log already; a value that does not decode is not. */
+/* Logs a value that does not decode; errors of the database are in the log already. */
 static int note_damaged(struct view *view, int r, const char *what, uint64_t id)
 {
     if (r != -EUCLEAN)
@@ -100,7 +100,7 @@ int view_lookup(struct view *view, uint64_t parent, const char *name, size_t nam
                                 "a name in directory", parent);
 }
 
-/* Bytes of a value that hangs on inode `ino` into the caller's buffer. */
+/* Copies the bytes of a value that belongs to inode `ino` into the caller's buffer. */
 static ssize_t view_copy_bytes(struct view *view, uint64_t ino, const struct value *value,
                                void *buf, size_t size, bool ask_length)
 {

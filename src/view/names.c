@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Names and inodes: MAKE, LINK, UNLINK, RENAME, REAP.
  *
- * No function holds a row of an inode over a call that may change the same inode (a directory may
- * be both parents of a rename): each loads the row that it changes and stores it again. */
+ * No function keeps the row of an inode over a call that may change the same inode (a directory may
+ * be both parents of a rename): each function loads the row that it changes and stores it again. */
 #include <sys/stat.h>
 
 #include "view/apply.h"
@@ -53,7 +53,7 @@ int name_add(struct txn *txn, uint64_t parent, const char *name, size_t name_len
     return 0;
 }
 
-/* Removes the pair of keys; the name must stand for `ino`. */
+/* Removes the pair of keys; the name must refer to `ino`. */
 static int name_remove(struct txn *txn, uint64_t parent, const char *name, size_t name_len,
                        uint64_t ino, struct view_entry *ret_entry)
 {
@@ -93,8 +93,8 @@ int inode_create(struct txn *txn, const struct inode_row *row)
     return 0;
 }
 
-/* Each seek goes on from the key before: from the start it would step over all that
- * were deleted. */
+/* Each seek continues from the preceding key: from the start it would step over all deleted
+ * keys. */
 static int remove_xattrs(struct txn *txn, struct inode_row *row)
 {
     struct key key;
@@ -113,7 +113,8 @@ static int remove_xattrs(struct txn *txn, struct inode_row *row)
     return 0;
 }
 
-/* The inode and all that hangs on it. The caller has taken it out of the counters. */
+/* Removes the inode with its xattrs, link target and content. The caller has subtracted it from the
+ * counters. */
 static int remove_nameless_inode(struct txn *txn, struct inode_row *row)
 {
     TRY(content_clear(txn, row));
@@ -175,7 +176,7 @@ int apply_make(struct txn *txn, const struct record *rec)
     return r < 0 ? r : dir_changed(txn, rec->parent, rec->time, 1, dir);
 }
 
-/* It had no name, and is about to get one. */
+/* The inode had no name, and is about to get one. */
 static int end_orphan(struct txn *txn, const struct inode_row *row)
 {
     struct key key;
@@ -235,7 +236,7 @@ int apply_reap(struct txn *txn, const struct record *rec)
     return remove_nameless_inode(txn, &row);
 }
 
-/* A directory must not come to lie below itself. */
+/* Prevents moving a directory below itself. */
 static int check_not_below(struct txn *txn, uint64_t dir, uint64_t above)
 {
     for (unsigned depth = 0; depth < DEPTH_MAX; depth++) {
@@ -252,7 +253,7 @@ static int check_not_below(struct txn *txn, uint64_t dir, uint64_t above)
     return txn_damage(txn, "the path to the root does not end");
 }
 
-/* The inode, of type `type`, gets the removed name's successor in `parent`. */
+/* Moves the inode, of type `type`, to its new name in `parent`; the old name is already removed. */
 static int inode_move(struct txn *txn, uint64_t ino, uint64_t from, uint64_t parent, int64_t time)
 {
     struct inode_row row;
@@ -267,7 +268,7 @@ static int inode_move(struct txn *txn, uint64_t ino, uint64_t from, uint64_t par
     return 0;
 }
 
-/* Both directories of a rename, which may be one. */
+/* Changes both directories of a rename, which may be the same. */
 static int dirs_change(struct txn *txn, const struct record *rec, int entries, int subdirs,
                        int entries2, int subdirs2)
 {
@@ -277,7 +278,7 @@ static int dirs_change(struct txn *txn, const struct record *rec, int entries, i
     return r < 0 ? r : dir_changed(txn, rec->parent2, rec->time, entries2, subdirs2);
 }
 
-/* The inode that the name in parent2 stood for, of type `type`, is replaced by one of type `by`. */
+/* Replaces the inode under the name in parent2, of type `type`, by one of type `by`. */
 static int replace_name(struct txn *txn, const struct record *rec, uint32_t type, uint32_t by)
 {
     if (rec->ino == rec->ino2)
@@ -287,8 +288,7 @@ static int replace_name(struct txn *txn, const struct record *rec, uint32_t type
     return inode_lose_name(txn, rec->ino2, rec->parent2, rec->time, rec->flags & RECORD_ORPHAN);
 }
 
-/* A replaced directory must be empty while the moved name may still be in it: it is
- * removed first. */
+/* Removes a replaced directory first: it must be empty while the moved name may still be in it. */
 static int rename_over(struct txn *txn, const struct record *rec)
 {
     struct view_entry entry, old;

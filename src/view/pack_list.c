@@ -6,7 +6,7 @@ static enum key_type rows_of(enum key_type list)
     return list == KEY_PLACED ? KEY_CHUNK : KEY_REMOTE_CHUNK;
 }
 
-/* --- rows that begin so ----------------------------------------------------------------------- */
+/* --- rows with a given prefix ----------------------------------------------------------------- */
 
 static const struct key *key_of_listed(struct key *key, enum key_type list,
                                        const struct listed *listed)
@@ -35,7 +35,7 @@ static int each_that_begins(struct txn *txn, enum key_type list, uint64_t pack,
         if (r != 0)
             return r;
         key_of_name(&key, rows_of(list), &row.chunk);
-        key.bytes[key.len++] = 0; /* comes right after it */
+        key.bytes[key.len++] = 0; /* the smallest key after it */
     }
     return r == -ENOENT ? 0 : r;
 }
@@ -57,7 +57,7 @@ void list_add(struct txn *txn, enum key_type list, uint64_t pack, const struct c
     vector_add(&txn->listed, (struct listed_chunk){pack, (uint8_t)list, listed_of(name)});
 }
 
-/* None of the pack's additions is left: they came before, or never. */
+/* Also drops pending additions for the pack: they are older than the removal. */
 void list_remove(struct txn *txn, enum key_type list, uint64_t pack)
 {
     size_t kept = 0;
@@ -88,7 +88,7 @@ static int compare_additions(const void *a, const void *b)
     return (x->pack > y->pack) - (x->pack < y->pack);
 }
 
-/* Adds the first `count` additions, all of one pack. */
+/* Stores the first `count` additions, all for one pack. */
 static int store_list(struct txn *txn, const struct listed_chunk *additions, size_t count)
 {
     _cleanup_vector_ struct bytes value = {0};

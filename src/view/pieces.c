@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lists of pieces of content laid over each other. */
+/* Lays lists of content pieces over each other. */
 #include "view/apply.h"
 
 void piece_trim_front(struct piece *piece, uint64_t offset)
@@ -31,7 +31,7 @@ void pieces_overlay(const struct piece_list *older, const struct piece_list *new
 {
     *ret_list = (struct piece_list){0};
     size_t o = 0;
-    uint64_t done = 0; /* everything before it is in the result */
+    uint64_t done = 0; /* end of the range already in the result */
     for (size_t n = 0; n <= newer->count; n++) {
         uint64_t limit = n < newer->count ? newer->at[n].offset : UINT64_MAX;
         while (o < older->count && older->at[o].offset < limit) {
@@ -55,8 +55,8 @@ static bool is_flat(const struct piece_list *list)
     return true;
 }
 
-/* Halves are flattened, then the later one is laid over the earlier: n log n, also for hostile
- * orders. The depth is the logarithm of the count. */
+/* Flattens both halves, then lays the later over the earlier: n log n, even for hostile orders. The
+ * recursion depth is the logarithm of the count. */
 void pieces_flatten(struct piece_list *list)
 {
     if (list->count < 2 || is_flat(list))

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where chunks lie in the remote, which are pending upload there, and the changes when one becomes
- * needed or no longer is (bases.h). */
+/* Places of chunks in the remote, pending uploads, and the changes when a chunk becomes needed or
+ * stops being needed (bases.h). */
 #include "view/bases.h"
 #include "view/pack_list.h"
 
-#define CHUNK_MARK 1u /* the change that a mark of a chunk is of, as in an adoption */
+#define CHUNK_MARK 1u /* number of the change in marks of chunks set here, as in an adoption */
 
-/* --- accounts of remote packs, the last one held as in chunks.c ------------------------------- */
+/* --- accounts of remote packs, the last one cached as in chunks.c ----------------------------- */
 
 void remote_pack_store(struct txn *txn)
 {
@@ -29,7 +29,7 @@ int remote_pack_load(struct txn *txn, uint64_t pack)
     return r;
 }
 
-/* For a chunk whose place says that the pack exists. */
+/* For a chunk whose place proves that the pack exists. */
 static int load_pack_of_place(struct txn *txn, uint64_t pack)
 {
     int r = remote_pack_load(txn, pack);
@@ -38,7 +38,8 @@ static int load_pack_of_place(struct txn *txn, uint64_t pack)
 
 /* --- pending uploads -------------------------------------------------------------------------- */
 
-/* While a head is followed: the next run says something of the chunk, or does not. */
+/* While a head is followed: marks the chunk if the next run must contain its row, else removes the
+ * mark. */
 static void set_place_mark(struct txn *txn, const struct chunk_name *name, bool is_marked)
 {
     struct touched_row touched = {.change = CHUNK_MARK};
@@ -86,16 +87,15 @@ static int remove_pending_upload(struct txn *txn, const struct chunk_name *name)
     return 0;
 }
 
-/* A chunk that has its place there begins (+1) or ceases (-1) to be one that no file refers to, and
- * something needed rests on. */
+/* A chunk with a place in the remote becomes (+1) or stops being (-1) one that no file refers to
+ * but a needed chunk depends on. */
 static void count_held_place(struct txn *txn, const struct chunk_entry *remote, int sign)
 {
     txn->remote.pub.held_bytes += sign < 0 ? -(uint64_t)remote->stored_len : remote->stored_len;
 }
 
-/* A chunk at its place in the loaded pack begins (+1) or ceases (-1) to be needed; `refs`: of
- * files.
- */
+/* A chunk in the loaded pack becomes (+1) or stops being (-1) needed; `refs`: references from
+ * files. */
 static int count_live(struct txn *txn, const struct chunk_entry *remote, uint64_t refs, int sign)
 {
     struct view_remote_pack *pack = &txn->remote_pack.pub;
@@ -124,7 +124,7 @@ static void touch_chunk(struct txn *txn, const struct chunk_name *name)
 
 static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign);
 
-/* Changes the need in the base's key of the dependent; ABSENT: there is none. */
+/* Changes the need in the base's key for the dependent; ABSENT: no key. */
 static int change_dependent(struct txn *txn, const struct chunk_name *base,
                             const struct chunk_entry *dependent, enum need from, enum need to)
 {
@@ -159,8 +159,8 @@ static int change_dependents(struct txn *txn, const struct chunk_entry *entry, e
     return r;
 }
 
-/* The chunk has this entry instead of the old one. The new bases come first: a base of
- * both does not cease to be needed in between. */
+/* Replaces the chunk's old entry by this one. New bases are added first, so that a base of both
+ * does not stop being needed in between. */
 static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
                           const struct chunk_entry *entry, enum need need)
 {
@@ -181,7 +181,7 @@ static int exchange_bases(struct txn *txn, const struct chunk_entry *old,
 
 /* --- places ----------------------------------------------------------------------------------- */
 
-/* The chunk ceases to have its place in the remote pack that it is in. */
+/* The chunk loses its place in its remote pack. */
 static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     struct chunk_row row;
@@ -194,7 +194,7 @@ static int leave_pack(struct txn *txn, const struct chunk_entry *entry, enum nee
     return need == NEEDED ? count_live(txn, entry, row.refs, -1) : 0;
 }
 
-/* The chunk has no place in the remote any more. */
+/* The chunk loses its place in the remote. */
 static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum need need)
 {
     TRY(leave_pack(txn, entry, need));
@@ -202,7 +202,7 @@ static int unplace_chunk(struct txn *txn, const struct chunk_entry *entry, enum 
     return change_dependents(txn, entry, need, ABSENT);
 }
 
-/* A needed chunk's place is lost, or worth nothing. */
+/* The place of a needed chunk is lost, or useless: the chunk is uploaded again. */
 static int send_anew(struct txn *txn, const struct chunk_row *row, const struct chunk_entry *entry)
 {
     TRY(unplace_chunk(txn, entry, NEEDED));
@@ -213,7 +213,7 @@ static int send_anew(struct txn *txn, const struct chunk_row *row, const struct 
 
 static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels);
 
-/* A dependent of a lost chunk. First come those that rest on it in turn: without them, nothing may
+/* Handles a dependent of a lost chunk. Its own dependents come first: without them, nothing may
  * need it. */
 static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsigned levels)
 {
@@ -229,9 +229,9 @@ static int leave_if_local(struct txn *txn, const struct chunk_name *name, unsign
     return r < 0 ? r : send_anew(txn, &row, &remote.entry);
 }
 
-/* The chunk has no place any more: so entries that rest on it, through others, too, are
- * incomplete. Those of needed chunks that lie here are sent anew. Chunks that are not
- * needed are looked at by need_changed() when they become so. */
+/* The chunk has lost its place, so all entries that depend on it, directly or not, are incomplete.
+ * Needed chunks among them that are also on NVMe are uploaded again. Unneeded ones are checked by
+ * need_changed() when they become needed. */
 static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsigned levels)
 {
     struct chunk_name name;
@@ -248,7 +248,7 @@ static int leave_lost_base(struct txn *txn, const struct chunk_name *base, unsig
     return r == -ENOENT ? 0 : r;
 }
 
-/* The chunk was not needed until now, so its entry may be incomplete. 1: it was, and is gone. */
+/* The chunk was not needed until now, so its entry may be incomplete. 1: it was, and is removed. */
 static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
 {
     int r = entry_is_incomplete(&txn->look, entry);
@@ -259,7 +259,8 @@ static int drop_incomplete(struct txn *txn, const struct chunk_entry *entry)
     return r;
 }
 
-/* The chunk begins (+1) or ceases (-1) to be needed; `refs`: of files, while it is. */
+/* The chunk becomes (+1) or stops being (-1) needed; `refs`: references from files, while
+ * needed. */
 static int need_changed(struct txn *txn, const struct chunk_row *row, uint64_t refs, int sign)
 {
     struct chunk_row remote;
@@ -300,7 +301,7 @@ int remote_chunk_refs_changed(struct txn *txn, const struct chunk_row *row, int 
     return r == -ENOENT ? 0 : r;
 }
 
-/* The chunk has a local place now: if its entry is incomplete, it is sent anew. */
+/* The chunk has a local place now: if its entry is incomplete, it is uploaded again. */
 static int leave_incomplete(struct txn *txn, const struct chunk_row *row)
 {
     struct chunk_row remote;
@@ -330,8 +331,8 @@ int remote_chunk_moved_locally(struct txn *txn, const struct chunk_row *row)
     return r;
 }
 
-/* A first place needs no mark: a chunk that was pending upload has one, or the next run has
- * everything; no run speaks of one that is not needed. */
+/* A first place needs no mark: a chunk that was pending upload has one, or the next run is whole;
+ * and no run contains a chunk that is not needed. */
 int remote_chunk_place(struct txn *txn, const struct chunk_entry *entry)
 {
     struct chunk_row row, old = {0}, remote = {.entry = *entry};
@@ -360,7 +361,7 @@ static int forget_place_of_entry(struct txn *txn, const struct chunk_entry *entr
 {
     struct chunk_row row;
     int r = look_needed(&txn->look, &entry->name, &row);
-    if (r <= 0) /* dead: its mark is there already if a head says otherwise */
+    if (r <= 0) /* not needed: if a head names it, it is marked already */
         return r < 0 ? r : unplace_chunk(txn, entry, UNNEEDED);
     r = send_anew(txn, &row, entry);
     return r < 0 ? r : leave_lost_base(txn, &entry->name, CHUNK_DEPTH_MAX);
@@ -373,8 +374,8 @@ int remote_chunk_forget(struct txn *txn, const struct chunk_name *name)
     return r == -ENOENT ? 0 : r < 0 ? r : forget_place_of_entry(txn, &remote.entry);
 }
 
-/* A head may say of a chunk that it lies there, and nothing of its bases; or something of a
- * chunk that nothing needs here: then the next run says so. */
+/* A head may contain a chunk but not its bases, or a chunk that nothing needs here: then it is
+ * marked, for the next run. */
 int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
 {
     struct chunk_row row, remote;
@@ -394,7 +395,7 @@ int remote_chunk_settle(struct txn *txn, const struct chunk_name *name)
     return r < 0 || row.entry.pack == 0 ? r : leave_incomplete(txn, &row);
 }
 
-/* A chunk of a pack that became suspect. First come those that rest on it: without them, nothing
+/* Handles a chunk of a pack that became suspect. Its dependents come first: without them, nothing
  * may need it. */
 static int leave_suspect(struct txn *txn, const struct chunk_row *remote, void *arg)
 {
@@ -423,7 +424,7 @@ int remote_chunk_is_lost(struct txn *txn, const struct chunk_name *name)
     return r == -ENOENT ? 0 : r < 0 ? r : row.entry.pack == 0;
 }
 
-/* A chunk of a pack that goes. */
+/* Handles a chunk of a pack that is removed. */
 static int forget_place(struct txn *txn, const struct chunk_row *remote, void *arg)
 {
     (void)arg;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads that walk over many keys. Each sees one snapshot. */
+/* Reads that walk over many keys. Each uses one snapshot. */
 #include <sys/stat.h>
 
 #include "base/log.h"
@@ -118,13 +118,13 @@ int view_chunks(struct view *view, int (*fn)(const struct view_local_chunk *chun
     return log_damaged_type(r, KEY_CHUNK);
 }
 
-/* A walk over the content of a range. Pieces of one chunk that follow each other (they were split
- * at a page border) and holes that do are given as one. */
+/* A walk over the content of a range. Adjacent pieces of one chunk (split at a page border) are
+ * joined, and so are adjacent holes. */
 struct extents_walk {
     struct view *view;
     const struct snap *snap;
     uint64_t ino;
-    uint64_t at, end;   /* the range that is not yet given */
+    uint64_t at, end;   /* the range not yet passed on */
     struct extent held; /* length 0: none */
     int (*fn)(const struct view_extent *part, void *arg);
     void *arg;
@@ -189,7 +189,7 @@ static int walk_inline(struct extents_walk *w, const struct piece *piece)
     return w->fn(&part, w->arg);
 }
 
-/* One piece of a page, clipped to the range that is not yet given. */
+/* Handles one piece of a page, clipped to the range not yet passed on. */
 static int walk_piece(const struct piece *piece, void *arg)
 {
     struct extents_walk *w = arg;
@@ -213,7 +213,7 @@ static int walk_piece(const struct piece *piece, void *arg)
                                          .chunk_offset = clipped.within});
 }
 
-/* The pages in the range: of each the newest version that is not newer than `version`. */
+/* Walks the pages in the range: for each the newest version that is not newer than `version`. */
 static int walk_pages(struct extents_walk *w, uint64_t version)
 {
     int r;
@@ -286,7 +286,7 @@ int view_extents(struct view *view, uint64_t ino, uint64_t offset, uint64_t leng
 int view_chunk_users(struct view *view, const struct chunk_name *name,
                      int (*fn)(uint64_t ino, uint64_t offset, void *arg), void *arg)
 {
-    uint64_t last = 0; /* inode that was reported last */
+    uint64_t last = 0; /* the last inode reported */
     int r;
     _cleanup_scan_ struct scan scan;
     const struct piece_list *list = &scan.row.pieces;

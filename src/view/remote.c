@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The chunks that lie in the remote, and those that are pending upload. */
+/* The chunks in the remote, and those pending upload. */
 #include <sys/stat.h>
 
 #include "base/log.h"
 #include "view/bases.h"
 #include "view/pack_list.h"
 
-#define PENDING_STEP 8192u /* rows of one write while everything becomes pending */
+#define PENDING_STEP 8192u /* rows per write while everything becomes pending */
 
 /* --- changes from outside --------------------------------------------------------------------- */
 
@@ -75,7 +75,7 @@ void remote_pack_leave_count(struct txn *txn)
     txn->remote.pub.pack_bytes -= txn->remote_pack.pub.length;
 }
 
-/* The loaded pack. */
+/* Marks the loaded pack as suspect. */
 static void remote_pack_distrust(struct txn *txn, int64_t now)
 {
     struct view_remote_pack *pack = &txn->remote_pack.pub;
@@ -112,7 +112,7 @@ int view_remote_pack_trusted(struct view *view, uint64_t pack)
     return commit_remote(&txn, r);
 }
 
-/* A pack that no head needs counts again; the next head names it. */
+/* An unreferenced pack is needed again; the next head names it. */
 static int remote_pack_take_back(struct txn *txn, uint64_t pack, uint64_t length, uint32_t count)
 {
     int r = remote_pack_load(txn, pack);
@@ -133,7 +133,8 @@ static int remote_pack_take_back(struct txn *txn, uint64_t pack, uint64_t length
     return 0;
 }
 
-/* 1: the lost chunk has its place again. An entry whose base is lost too waits for that. */
+/* 1: the lost chunk has its place again. An entry whose base is lost, too, must wait for the
+ * base. */
 static int return_chunk(struct txn *txn, uint64_t pack, const struct chunk_entry *found)
 {
     struct chunk_entry entry = *found;
@@ -169,7 +170,7 @@ int view_remote_pack_returned(struct view *view, uint64_t pack, uint64_t length,
     return r < 0 ? r : 0;
 }
 
-/* A chunk that has a place already keeps it. */
+/* A chunk that already has a place keeps it. */
 static int claim_chunk(struct txn *txn, uint64_t pack, const struct chunk_entry *found)
 {
     struct chunk_row placed;
@@ -179,7 +180,7 @@ static int claim_chunk(struct txn *txn, uint64_t pack, const struct chunk_entry 
     if (r != -ENOENT)
         return r;
     r = entry_check(txn, &entry);
-    if (r == -EUCLEAN) { /* a base has no place, or lies deeper than then */
+    if (r == -EUCLEAN) { /* a base has no place, or is deeper than it was */
         txn->why = NULL;
         return 0;
     }
@@ -233,8 +234,8 @@ static int want_chunk(struct txn *txn, const struct chunk_row *row)
     return txn_change_count(txn) >= PENDING_STEP ? txn_write_ahead(txn) : 0;
 }
 
-/* In steps: all chunks in one write would be held in memory. The snapshot is from before
- * the first. */
+/* In steps: all chunks in one write would be held in memory. The snapshot is older than the first
+ * step. */
 static int want_all(struct txn *txn)
 {
     _cleanup_scan_ struct scan scan;
@@ -242,8 +243,8 @@ static int want_all(struct txn *txn)
     return EACH_ROW(&scan, want_chunk(txn, &scan.row.placed));
 }
 
-/* A view that does not track looks at no pending upload: rows of the steps that a crash leaves
- * are cleared by the next try. */
+/* A view that does not track ignores pending uploads: rows left by a crash between steps are
+ * cleared by the next attempt. */
 static int begin_tracking(struct view *view)
 {
     struct txn txn;
@@ -268,8 +269,8 @@ int view_report_all(struct view *view)
     return commit_remote(&txn, 0);
 }
 
-/* First it ceases to track, in one write: so no crash leaves a view that tracks and knows neither
- * where a chunk lies nor that it is pending upload. */
+/* First stops tracking, in one write: so no crash leaves a view that tracks but has neither a place
+ * nor a pending upload for a chunk. */
 int view_forget_remote(struct view *view)
 {
     static const enum key_type types[] = {KEY_REMOTE_CHUNK, KEY_REMOTE_PLACED,  KEY_REMOTE_PACK,
@@ -311,9 +312,8 @@ int view_remote_place(struct view *view, const struct chunk_name *name,
     return r;
 }
 
-/* Without a mark the newest head has the chunk's row of now: that it is referred to, and where it
- * lies. With one, the pack may be dead at a cut that is being published, although it lives
- * now. */
+/* An unmarked chunk has the same row, references and place, in the newest head. If it is marked,
+ * its pack may be unneeded at a cut that is being published, although it is needed now. */
 static int remote_chunk_is_published(struct view *view, const struct chunk_entry *entry,
                                      bool *ret_published)
 {
@@ -348,7 +348,7 @@ struct pack_walk {
     void *arg;
 };
 
-/* As it is now: it may have moved since the snapshot. */
+/* Uses the current place: the chunk may have moved since the snapshot. */
 static int walk_remote_pack_chunk(const struct chunk_row *then, void *arg)
 {
     const struct pack_walk *walk = arg;
@@ -436,7 +436,7 @@ int view_pending_chunks(struct view *view,
 {
     _cleanup_scan_ struct scan scan;
     scan_view_type(&scan, view, KEY_PENDING_UPLOAD);
-    /* with bytes: it lies here */
+    /* with bytes: it is on NVMe */
     int r = EACH_ROW(&scan, fn(&scan.row.chunk, scan.row.pending_bytes > 0, arg));
     return r > 0 ? 0 : r;
 }
@@ -450,7 +450,7 @@ int view_remote_lacks(struct view *view, const struct chunk_name *name, struct c
     return r > 0 ? 0 : r == 0 ? -ENOENT : r;
 }
 
-/* Before the first head is published, no mark says anything: nothing is there. */
+/* Before the first head is published marks mean nothing: everything is unpublished. */
 static int unpublished_at_all(struct view *view, uint64_t ino, uint64_t *ret_cut)
 {
     struct inode_row row;
@@ -479,7 +479,7 @@ int view_unpublished(struct view *view, uint64_t ino, uint64_t *ret_cut)
     return 0;
 }
 
-/* A mark of an inode; the inode may be gone. */
+/* Handles the mark of an inode, which may have been removed. */
 static int add_unpublished(struct view *view, const struct scan *scan,
                            struct view_unpublished_total *total)
 {

@@ -4,7 +4,7 @@
 #include "base/log.h"
 
 #define INO_COUNTER_MASK ((1ull << 48) - 1)
-#define VERSION_MAX (1ull << 62) /* seals add 1 to it */
+#define VERSION_MAX (1ull << 62) /* a seal adds 1 */
 
 bool entry_is_sane(const struct chunk_entry *entry)
 {
@@ -60,9 +60,9 @@ int list_decode(const void *p, size_t len, struct listed_chunks *list)
     return 0;
 }
 
-/* The parts of a key behind its type, in this order. */
+/* The parts of a key after its type, in this order. */
 static const struct form {
-    unsigned numbers; /* of 8 bytes */
+    unsigned numbers; /* numbers of 8 bytes */
     bool has_chunk, has_dependent;
     size_t name_max; /* 0: no name */
 } forms['Z' - 'A' + 1] = {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The table of rows: for each type of key how long it is, and how key and value are decoded. Scans,
- * checks and the loaders of runs read rows by it. Pure; -EUCLEAN: no view wrote this. */
+/* The table of rows: for each type of key its length, and how key and value are decoded. Used by
+ * scans, checks and the loaders of runs. Pure; -EUCLEAN: not a row that a view wrote. */
 #pragma once
 
 #include "view/remote.h"
 #include "view/values.h"
 
-/* A decoded row. Set are the members that belong to its type. Pointers lie in the key or value. */
+/* A decoded row. Only the members of its type are set. Pointers refer to the key or value. */
 struct view_row {
-    uint64_t id, id2, id3;   /* the key's numbers in order; of a page the version as it is */
+    /* the key's numbers in order; for a page the plain version, not its complement */
+    uint64_t id, id2, id3;
     struct chunk_name chunk; /* in the key; KEY_DEPENDENT: the base */
     const char *name;        /* KEY_NAME, KEY_COOKIE, KEY_XATTR; KEY_TOUCHED: the row's key */
     size_t name_len;
@@ -29,58 +30,57 @@ struct view_row {
     struct listed_chunks listed;        /* KEY_PLACED, KEY_REMOTE_PLACED */
 };
 
-/* Decodes a row of the view's database into *row, whose lists are used again. */
+/* Decodes a row of the view's database into *row, whose lists are reused. */
 CAIRN_MUST_CHECK int row_decode(const struct run_row *raw, struct view_row *row);
 void row_done(struct view_row *row);
-/* The row's name as a string in `buf`, which has room for NAME_LEN_MAX + 1. */
+/* Copies the row's name as a string to `buf`, which has room for NAME_LEN_MAX + 1. */
 char *row_name(const struct view_row *row, char *buf);
 
-/* Do its references make sense by themselves? */
+/* Are the entry's references consistent by themselves? */
 bool entry_is_sane(const struct chunk_entry *entry);
 bool entry_refers_to(const struct chunk_entry *entry, const struct chunk_name *base);
-/* Is reference `i` the first one to its base? Several may be to one. */
+/* Is reference `i` the first one to its base? Several may refer to the same base. */
 bool entry_ref_is_first(const struct chunk_entry *entry, size_t i);
 
 int compare_listed(const void *a, const void *b);
-/* The value of a list, which is not empty. Sorts it, and leaves each beginning once. Adds to
- * *value. */
+/* Appends the value of a non-empty list to *value. Sorts the list and removes duplicates. */
 void list_encode(struct listed_chunks *list, struct bytes *value);
-/* -EUCLEAN: no list that was encoded. */
+/* -EUCLEAN: not an encoded list. */
 CAIRN_MUST_CHECK int list_decode(const void *p, size_t len, struct listed_chunks *list);
 
-/* Is a row of this type published as it is? */
+/* Is the row of this type published unchanged? */
 static inline bool is_published_type(uint8_t type)
 {
     return type != '\0' && strchr("CDEIJLNOX", type) != NULL;
 }
 
-/* --- rows of runs, as a remote gives them ----------------------------------------------------- */
+/* --- rows of runs, as received from a remote -------------------------------------------------- */
 
-/* Each key once, in order: `last` is the key of the row before (length 0: there was none) and
- * becomes this one's. */
+/* Are keys unique and in order? `last` is the key of the preceding row (length 0: none), and is set
+ * to the key of this row. */
 bool row_comes_next(struct key *last, const struct run_row *row);
 
-/* A row of the namespace, which is stored as it is. Of an inode *ret_inode is filled. `scratch` is
- * used, and the caller's. */
+/* Checks a row of the namespace, which is stored unchanged. For an inode, fills *ret_inode.
+ * `scratch` belongs to the caller. */
 CAIRN_MUST_CHECK int row_check_plain(const struct run_row *row, struct piece_list *scratch,
                                      struct inode_row *ret_inode);
 
-/* A chunk: its references, and its place in the remote (pack 0: it has none). Without references
- * it has one, and others rest on it. */
+/* Reads the row of a chunk: its references, and its place in the remote (pack 0: none). A chunk
+ * without references must have a place, as a base of others. */
 CAIRN_MUST_CHECK int row_read_chunk(const struct run_row *row, struct chunk_row *ret);
-/* A remote pack: length, chunks, since when it is unreferenced. */
+/* Reads the row of a remote pack: length, chunks, since when it is unreferenced. */
 CAIRN_MUST_CHECK int row_read_pack(const struct run_row *row, struct remote_pack_row *ret);
-/* The name in the key of a chunk's row, which may be one without a value. */
+/* Reads the name in the key of a chunk's row, also of one without a value. */
 CAIRN_MUST_CHECK int row_chunk_name(const struct run_row *row, struct chunk_name *ret);
 
-/* The largest numbers that rows name. Later ones will be given out again by a store that goes on
- * from the head. */
+/* The largest numbers used in rows. A store that continues from the head assigns later numbers
+ * again. */
 struct row_numbers {
     uint64_t ino, pack, cookie;
 };
-/* A row that was found good, and has a value. */
+/* Call for each valid row with a value. */
 void row_numbers_note(struct row_numbers *numbers, const struct run_row *row);
-/* -EUCLEAN: some come after the last one that the head names. */
+/* -EUCLEAN: some are greater than the largest number that the head states. */
 CAIRN_MUST_CHECK int row_numbers_check(const struct row_numbers *numbers,
                                        const struct view_state *state,
                                        const struct view_head *head);

@@ -85,7 +85,7 @@ static struct change *find_change(const struct txn *txn, const uint8_t *key, siz
     return c;
 }
 
-/* The change of the key, made if there is none. */
+/* Returns the change of the key; creates it if there is none. */
 static struct change *txn_change_of(struct txn *txn, const struct key *key)
 {
     struct change *c = find_change(txn, key->bytes, key->len);
@@ -105,8 +105,8 @@ size_t txn_change_count(const struct txn *txn)
     return HASH_COUNT(txn->changes);
 }
 
-/* All marks of a transaction are alike and none is read in it: only their keys are kept. A row that
- * changes again is marked already, if its change is known. */
+/* Stores only the key of a mark: all marks of a transaction have the same value, and it reads none.
+ * A row with a known change is marked already. */
 static void txn_mark(struct txn *txn, const struct key *key, struct change *change)
 {
     if (!txn->remote.pub.tracks || txn->is_following || (change && change->touched))
@@ -194,7 +194,7 @@ int txn_has(struct txn *txn, const struct key *key)
     return txn_get(txn, key, &value);
 }
 
-/* The changes of this type are in order from now on, those made so far and all that follow. */
+/* From now on keeps the changes of this type in order, those made so far and later ones. */
 static void make_seekable(struct txn *txn, const struct key *key)
 {
     uint64_t bit = seekable_bit(key->bytes);
@@ -206,9 +206,9 @@ static void make_seekable(struct txn *txn, const struct key *key)
     txn->seekable |= bit;
 }
 
-/* An iterator that ends where the prefix does: keys deleted behind it are not stepped over,
- * which may be all that was of this type. The database does not change during an apply, so it
- * serves as long as the prefix is the same. */
+/* Opens an iterator bounded by the prefix, so that it does not step over deleted keys behind, which
+ * may be everything that existed of the type. The database does not change during an apply, so the
+ * iterator is reused while the prefix stays the same. */
 static void open_seek(struct txn *txn, const struct key *prefix)
 {
     struct txn_seek *seek = &txn->seek;
@@ -224,8 +224,8 @@ static void open_seek(struct txn *txn, const struct key *prefix)
     seek->iter = rocksdb_create_iterator(txn->view->db, seek->read);
 }
 
-/* First key of the database >= `key` that begins with the prefix, and that the transaction did not
- * change. */
+/* Finds the first key of the database >= `key` that begins with the prefix and that the transaction
+ * has not changed. */
 static int seek_unchanged(struct txn *txn, const struct key *key, struct found *ret)
 {
     rocksdb_iterator_t *iter = txn->seek.iter;
@@ -241,7 +241,7 @@ static int seek_unchanged(struct txn *txn, const struct key *key, struct found *
     return r < 0 ? r : -ENOENT;
 }
 
-/* The same of the keys that it put. */
+/* As seek_unchanged(), among the keys that the transaction puts. */
 static int seek_put(struct txn *txn, const struct key *key, const struct key *prefix,
                     struct found *ret)
 {
@@ -281,7 +281,7 @@ int txn_seek(struct txn *txn, const struct key *key, size_t prefix_len, struct f
     return r;
 }
 
-/* Cleared types go first: a batch is applied in its order. */
+/* Removals of cleared types come first, as a batch is applied in order. */
 static void add_cleared(const struct txn *txn, rocksdb_writebatch_t *batch)
 {
     check(!txn->cleared || !txn->seekable);
@@ -292,7 +292,7 @@ static void add_cleared(const struct txn *txn, rocksdb_writebatch_t *batch)
     }
 }
 
-/* All changes as one batch for the database. */
+/* Returns all changes as one batch for the database. */
 static rocksdb_writebatch_t *batch_of(struct txn *txn)
 {
     rocksdb_writebatch_t *batch = rocksdb_writebatch_create();

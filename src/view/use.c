@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The database is closed and opened anew when a write failed: RocksDB's file writer asserts (in
- * Debian's build, too) that it is not used after an error, and its own attempts to go on do use it.
- * So a failed write is the last one, and the new database has new writers.
+/* After a failed write the database is closed and opened again: RocksDB's file writer asserts (in
+ * Debian's build, too) that it is not used after an error, but RocksDB's own recovery attempts do
+ * use it. So no write follows a failed one until a new database with new writers is open.
  *
- * Closing writes nothing through a writer that has failed. What the log had whole is there again.
- * What it had not, the journal has. */
+ * Closing writes nothing through a failed writer. Data that was whole in RocksDB's log is
+ * recovered; the rest is replayed from the journal. */
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -14,12 +14,12 @@
 #include "view/db.h"
 
 #define PROBE_LEN 65536
-/* files that opening may make: log, manifest, options, a table, and names of them */
+/* files that opening may create: log, manifest, options, a table, and renames of them */
 #define PROBES 6u
-#define DRAIN_MS 200 /* longer, and readers that came later would wait for those that are there */
+#define DRAIN_MS 200 /* if readers were drained for longer, new readers would wait too long */
 
 static __thread unsigned depth;    /* uses of this thread */
-static __thread unsigned changing; /* it is the one that brings the database up to date */
+static __thread unsigned changing; /* this thread is the one that brings the database up to date */
 
 void view_uses_init(struct view_uses *uses)
 {
@@ -90,7 +90,7 @@ int snap_resume(struct snap *s)
     return s->error < 0 ? s->error : r;
 }
 
-/* No reader is left, and no reader begins to. -EBUSY: some take long. */
+/* Waits until no read is in progress, and blocks new ones. -EBUSY: some read takes long. */
 static int begin_closing_uses(struct view *view)
 {
     struct view_uses *uses = &view->uses;
@@ -148,9 +148,9 @@ static int name_probe(const struct view *view)
     return rename(path, named) < 0 ? -errno : io_fsync_dir(view->path);
 }
 
-/* A database that has failed can be read; one that is closed and cannot be opened can not. So the
- * disk first has to do once all that opening asks of it: to make files, write them, make them
- * durable, and name one. */
+/* A failed database can still be read; a closed one that cannot be opened again can not. So before
+ * closing, checks that the disk can do all that opening needs: create files, write them, make them
+ * durable, and rename one. */
 static int probe_disk(struct view *view)
 {
     int r = 0;

@@ -7,7 +7,7 @@
 #define PAGE_HEADER_LEN 5u
 #define VIEW_CHUNK_VERSION 2u
 
-/* Writing fields one after the other. */
+/* Writes fields one after the other. */
 struct writer {
     uint8_t *at;
 };
@@ -73,11 +73,11 @@ static int value_end(const struct cursor *c)
     return c->failed || c->at != c->end ? -EUCLEAN : 0;
 }
 
-/* Values are lists of fields, in order: the bits of each, and the member of `row` that it is.
- * PUT writes one behind the others, with `w`; GET reads one, with `c`. */
+/* Values are described as lists of fields, in order: the width in bits, and the member of `row`.
+ * PUT appends one to `w`; GET reads one from `c`. */
 #define PUT(bits, member) write_u##bits(&w, (uint##bits##_t)row->member)
 #define GET(bits, member) row->member = (__typeof__(row->member))read_u##bits(&c)
-/* A value that is such a list alone, to or from `p`. */
+/* Encodes or decodes a value that consists of such a list only, at `p`. */
 #define ENCODE(fields, len)                                                                        \
     __extension__({                                                                                \
         struct writer w = value_write(p);                                                          \
@@ -179,7 +179,7 @@ int cookie_decode(uint64_t cookie, const void *p, size_t len, struct view_entry 
     return c.failed || *ret_name_len == 0 || *ret_name_len > NAME_LEN_MAX ? -EUCLEAN : 0;
 }
 
-/* Numbers of 7 bits a byte, the lowest first; each byte but the last has its highest bit set. */
+/* Numbers of 7 bits per byte, lowest first; each byte but the last has its highest bit set. */
 static void write_number(struct writer *w, uint64_t v)
 {
     for (; v >= 0x80; v >>= 7)
@@ -187,7 +187,7 @@ static void write_number(struct writer *w, uint64_t v)
     write_u8(w, (uint8_t)v);
 }
 
-/* The shortest form alone is right. */
+/* Accepts only the shortest form. */
 static uint64_t read_number(struct cursor *c)
 {
     uint64_t v = 0;
@@ -210,7 +210,7 @@ static uint32_t read_number32(struct cursor *c)
     return (uint32_t)v;
 }
 
-/* Lengths as the bytes that are missing of a whole chunk: mostly none. */
+/* Lengths as the difference to a full chunk: mostly 0. */
 static void write_missing_length(struct writer *w, uint32_t length)
 {
     write_number(w, (uint32_t)(CHUNK_SIZE_MAX - length));
@@ -239,8 +239,8 @@ static void read_refs(struct cursor *c, struct chunk_entry *e)
     }
 }
 
-/* First come the bytes that most rows have alike, the number of the pack with its highest byte: so
- * RocksDB finds it in the row before as one string. */
+/* The bytes that most rows have in common come first, then the number of the pack from its highest
+ * byte on: so RocksDB compresses them as one match with the preceding row. */
 size_t chunk_row_encode(const struct chunk_row *row, uint8_t *p)
 {
     const struct chunk_entry *e = &row->entry;
@@ -344,7 +344,7 @@ int pack_row_decode(uint64_t pack, const void *p, size_t len, struct pack_row *r
     return DECODE(PACK_FIELDS);
 }
 
-/* A number that comes behind all else, unless it is 0: earlier versions had none. */
+/* An optional last number, omitted if it is 0: earlier versions did not have it. */
 static size_t write_last_value(struct writer *w, uint8_t *p, uint64_t number, size_t len_max)
 {
     if (number)
@@ -361,7 +361,7 @@ static int read_last_value(struct cursor *c, uint64_t *ret_number)
     return *ret_number == 0 ? -EUCLEAN : value_end(c);
 }
 
-/* Behind the chain of the journal, STATE_COUNTS. */
+/* After the hash chain of the journal, STATE_COUNTS. */
 #define STATE_COUNTS(field)                                                                        \
     field(64, max_ino), field(64, files), field(64, logical_bytes), field(64, chunks),             \
         field(64, stored_bytes), field(64, packs), field(64, pack_bytes)
@@ -526,7 +526,8 @@ void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_val
         piece_encode(page * VIEW_PAGE_LEN, &list->at[i], &w);
 }
 
-/* Index of the first of `count` pieces at `pieces` that ends behind `from`, a place in the page. */
+/* Index of the first of `count` pieces at `pieces` that ends after `from`, an offset in the
+ * page. */
 static uint32_t find_piece(const uint8_t *pieces, uint32_t count, uint64_t from)
 {
     uint32_t low = 0, high = count;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Values of the view's database, and the rows that they encode. docs/on-disk-format.md, "The view",
- * has the same table.
+/* Values of the view's database, and the rows that they encode. Also documented in
+ * docs/on-disk-format.md, "The view".
  *
- * A value is a version byte and little-endian fields. Those of chunks, the most by far, are short
- * instead; runs have them in the long form. Pure; no database here. */
+ * A value is a version byte and little-endian fields. Rows of chunks, the most numerous by far,
+ * have a short encoding instead; in runs they have the long one. Pure; does not use the
+ * database. */
 #pragma once
 
 #include "base/vector.h"
@@ -12,25 +13,26 @@
 #include "view/remote.h"
 
 #define VIEW_VALUE_VERSION 1u
-#define VIEW_VERSION 2u /* of all of it, in the state; version 1 had other rows of chunks */
-#define VIEW_OFFSET_MAX INT64_MAX /* files end at or before it */
+/* of the whole database, stored in the state; version 1 had other rows of chunks */
+#define VIEW_VERSION 2u
+#define VIEW_OFFSET_MAX INT64_MAX /* largest file size */
 
 struct inode_row {
     struct view_inode pub;
     uint64_t pages;   /* page keys: removal and search stop before other inodes' keys */
     uint64_t entries; /* names in a directory */
 };
-/* `pages` of a file of another node, as this node took it from their union: its content is not in
- * this view. */
+/* `pages` of a file of another node, taken over from the union of several nodes: its content is not
+ * in this view. */
 #define PAGES_ELSEWHERE VIEW_COUNT_ELSEWHERE
 static inline bool inode_row_is_elsewhere(const struct inode_row *row)
 {
     return row->pages == PAGES_ELSEWHERE;
 }
 
-/* KEY_CHUNK: on NVMe a chunk is live, so its pack stays, while extents name it or entries of other
- * chunks there refer to it. These hold it whether they are live or not: as long as a dependent has
- * its place, so have its bases, and a thread that pins the one has both. */
+/* KEY_CHUNK. On NVMe a chunk is live, so its pack stays, while extents name it or entries of other
+ * chunks there refer to it. Entries keep their bases whether they are live or not: while a
+ * dependent has its place, so have its bases, and a thread that pins the dependent has both. */
 struct chunk_row {
     struct chunk_entry entry;
     uint64_t refs;       /* extent parts that name the chunk */
@@ -42,7 +44,7 @@ static inline bool chunk_row_is_live(const struct chunk_row *row)
     return row->refs > 0 || row->dependents > 0;
 }
 
-/* The chunk lies elsewhere alone: its length stays known. */
+/* The chunk is no longer on NVMe; its length stays known. */
 static inline void chunk_row_forget_place(struct chunk_row *row)
 {
     row->entry.pack = row->entry.offset = 0;
@@ -51,7 +53,7 @@ static inline void chunk_row_forget_place(struct chunk_row *row)
 
 struct pack_row {
     struct view_pack pub;
-    uint64_t placed; /* chunks that have their place in it */
+    uint64_t placed; /* chunks that have their place in the pack */
 };
 
 struct remote_pack_row {
@@ -59,8 +61,8 @@ struct remote_pack_row {
     uint64_t placed; /* as of a pack on NVMe */
 };
 
-/* The length of the beginning of a chunk's name, in the list of a pack (pack_list.h). With 10^9
- * chunks one in a thousand begins as another one does. */
+/* The length of a chunk name's prefix in the list of a pack (pack_list.h). With 10^9 chunks, one in
+ * a thousand shares its prefix with another. */
 #define LISTED_LEN 5u
 struct listed {
     uint8_t bytes[LISTED_LEN];
@@ -80,8 +82,8 @@ struct remote_state_row {
 };
 
 struct touched_row {
-    uint64_t change; /* number of the change that touched it last */
-    uint64_t cut;    /* with which that came */
+    uint64_t change; /* number of the change that marked it last */
+    uint64_t cut;    /* the cut of that change */
 };
 
 /* A part of a file's content. Within a page value the offset is relative to the page, in memory to
@@ -90,12 +92,12 @@ struct piece {
     uint64_t offset;
     uint64_t length;
     enum extent_kind kind;
-    uint32_t within;         /* where in the chunk or in the inline blob it begins */
+    uint32_t within;         /* where it begins in the chunk or in the inline blob */
     struct chunk_name chunk; /* EXTENT_CHUNK */
     uint64_t blob_version;   /* EXTENT_INLINE: key of the blob */
     uint64_t blob_offset;
-    const uint8_t *bytes; /* EXTENT_INLINE that is new: its content; it has no blob yet */
-    /* used by the page that is being changed: 1 + index of the old piece; 0: new */
+    const uint8_t *bytes; /* new EXTENT_INLINE: its content, not yet in a blob */
+    /* used while the page is being changed: 1 + index of the old piece; 0: new */
     uint32_t origin;
 };
 
@@ -116,8 +118,8 @@ DEFINE_VECTOR(names, struct chunk_name);
 #define PENDING_UPLOAD_VALUE_LEN 9u
 #define DEPENDENT_VALUE_LEN 2u
 
-/* Encoders return the length; decoders -EUCLEAN on anything that an encoder would not
- * have written. */
+/* Encoders return the length; decoders return -EUCLEAN for anything that an encoder would not
+ * write. */
 size_t inode_encode(const struct inode_row *row, uint8_t *p);
 CAIRN_MUST_CHECK int inode_decode(uint64_t ino, const void *p, size_t len, struct inode_row *row);
 
@@ -147,14 +149,14 @@ CAIRN_MUST_CHECK int pack_row_decode(uint64_t pack, const void *p, size_t len,
                                      struct pack_row *row);
 
 size_t state_encode(const struct view_state *state, uint8_t *p);
-/* -ESTALE: of an earlier version of the view. */
+/* -ESTALE: from an earlier version of the view. */
 CAIRN_MUST_CHECK int state_decode(const void *p, size_t len, struct view_state *state);
 
 size_t remote_pack_row_encode(const struct remote_pack_row *row, uint8_t *p);
 CAIRN_MUST_CHECK int remote_pack_row_decode(uint64_t pack, const void *p, size_t len,
                                             struct remote_pack_row *row);
 
-/* A run's value for a pack: its length, its chunks, since when it is unreferenced. */
+/* A run's value for a pack: length, number of chunks, since when it is unreferenced. */
 size_t remote_pack_run_encode(const struct view_remote_pack *pack, uint8_t *p);
 CAIRN_MUST_CHECK int remote_pack_run_decode(uint64_t pack, const void *p, size_t len,
                                             struct remote_pack_row *row);
@@ -172,14 +174,14 @@ CAIRN_MUST_CHECK int pending_upload_decode(const void *p, size_t len, uint64_t *
 size_t dependent_encode(unsigned depth, uint8_t *p);
 CAIRN_MUST_CHECK int dependent_decode(const void *p, size_t len, unsigned *ret_depth);
 
-/* A page's extents: ascending, disjoint, no holes; offsets in `list` are in the file. Caller frees
- * *ret_value. */
+/* Encodes a page's extents: ascending, disjoint, no holes; offsets in `list` are relative to the
+ * file. Caller frees *ret_value. */
 void page_encode(uint64_t page, const struct piece_list *list, uint8_t **ret_value,
                  size_t *ret_len);
 CAIRN_MUST_CHECK int page_decode(uint64_t page, const void *p, size_t len, struct piece_list *list);
-/* Calls `fn` for those that have a byte in [from, to), whole and in order, until it returns
- * nonzero; returns that. Takes time for these, and for the logarithm of all: others are not
- * checked. */
+/* Calls `fn` for the pieces with a byte in [from, to), unclipped and in order, until it returns
+ * nonzero; returns that value. The cost is that of these pieces plus the logarithm of their total
+ * number; others are not validated. */
 struct page_value {
     uint64_t number;
     const void *bytes;
@@ -188,6 +190,7 @@ struct page_value {
 CAIRN_MUST_CHECK int page_walk(const struct page_value *page, uint64_t from, uint64_t to,
                                int (*fn)(const struct piece *piece, void *arg), void *arg);
 
-/* Values that are bytes after the version byte (xattr, link target, inline content). */
+/* Decodes values that consist of bytes after the version byte (xattr, link target, inline
+ * content). */
 CAIRN_MUST_CHECK int bytes_decode(const void *p, size_t len, const uint8_t **ret_bytes,
                                   size_t *ret_len);

@@ -15,17 +15,17 @@
 #define SMALL_MEMTABLE_BYTES MIB
 #define WAL_BYTES_MAX (64 * MIB)
 #define OPEN_FILES_MAX 256
-/* Nothing, headers included. RocksDB writes its own log through the file writer that asserts that
- * it is not used after an error, and that log does not look: the line that told of a full disk
- * ended the daemon. What it says of errors comes with the calls that they fail. */
+/* Disables RocksDB's own log, headers included. It is written through the same file writer that
+ * asserts that it is not used after an error, without a check: a line that reported a full disk
+ * ended the daemon. Errors are reported by the calls that fail. */
 #define INFO_LOG_NOTHING 6
-/* The most files of sessions that ended before they compacted; each costs every read. */
+/* Limit of files from sessions that ended before a compaction; each slows down every read. */
 #define LEVEL0_FILES_MAX 20u
 #define LEVEL0_PATIENCE_MS 30000
 
-/* Index and filter blocks lie in the cache too, so that the cache bounds the memory of reading. In
- * parts of a few KiB: a whole filter of a large table is larger than a shard of the cache, and each
- * look-up of a chunk would read it again. */
+/* Index and filter blocks are in the cache too, so that the cache bounds the memory of reads. They
+ * are partitioned into a few KiB: the whole filter of a large table exceeds a shard of the cache,
+ * and would be read again for each look-up of a chunk. */
 static void set_tables(struct view *view, const struct view_options *options)
 {
     size_t memtables = MEMTABLES * MEMTABLE_BYTES;
@@ -95,7 +95,7 @@ static int make_root(struct view *view, int64_t time)
     return r;
 }
 
-/* Without a state nothing else may be there. */
+/* A database without a state must be empty. */
 static int check_empty(struct view *view)
 {
     rocksdb_iterator_t *iter = rocksdb_create_iterator(view->db, view->read);
@@ -119,7 +119,7 @@ static int load_has_dependents(struct view *view)
     return r < 0 ? r : 0;
 }
 
-/* These counters are in no row: suspect packs are few, and all packs are not many. */
+/* Counts suspect packs from the rows: they are few, and the total number of packs is moderate. */
 static int load_suspects(struct view *view, struct view_remote *remote)
 {
     int r;
@@ -152,7 +152,7 @@ static int view_load_remote(struct view *view)
     return load_has_dependents(view);
 }
 
-/* A new database gets its root with `create`. */
+/* Loads the state. With `create`, a new database gets its root. */
 static int load_view_state(struct view *view, bool create, int64_t root_time)
 {
     _cleanup_value_ struct value value = {0};
@@ -178,7 +178,7 @@ static int load_view_state(struct view *view, bool create, int64_t root_time)
     return view_load_remote(view);
 }
 
-/* RocksDB calls a missing database an invalid argument, and a damaged one can look the same. */
+/* RocksDB reports a missing database as an invalid argument, and sometimes a damaged one, too. */
 static bool is_missing(const char *path)
 {
     _cleanup_free_ char *current = xasprintf("%s/CURRENT", path);
@@ -187,7 +187,7 @@ static bool is_missing(const char *path)
 
 void view_begin_compactions(struct view *view)
 {
-    LOCK_SCOPE(&view->change); /* it is not exchanged meanwhile */
+    LOCK_SCOPE(&view->change); /* so that the database is not replaced meanwhile */
     if (atomic_exchange(&view->is_quiet, false) && view->db)
         db_set_compactions(view, true);
 }
@@ -251,7 +251,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
     view_uses_init(&view->uses);
     mutex_init(&view->change, LOCK_VIEW);
     mutex_init(&view->lock, LOCK_LEAF);
-    /* a new one has nothing due, and may be about to take a whole journal */
+    /* a new one has no due compactions, and may be about to replay a whole journal */
     view->is_quiet = options->begins_quietly && !is_missing(path);
     view->is_read_only = options->is_read_only;
     set_view_options(view, options);
@@ -260,7 +260,7 @@ int view_open(const char *path, const struct view_options *options, int64_t root
         view_close(view);
         return r;
     }
-    /* of sessions that died: others compacted at their end */
+    /* from sessions that died: others compacted when they ended */
     if (!view->is_read_only && level0_files(view) > LEVEL0_FILES_MAX)
         view_begin_compactions(view);
     *ret_view = view;
@@ -291,8 +291,8 @@ struct view_state view_state(struct view *view)
     return view->state;
 }
 
-/* A flush of the memtables and not of the WAL: recovery from a damaged WAL drops its tail without a
- * word. */
+/* Flushes the memtables rather than the WAL: recovery from a damaged WAL silently drops its
+ * tail. */
 int view_flush(struct view *view)
 {
     char *message = NULL;
@@ -314,7 +314,7 @@ static int copy_database(rocksdb_t *db, const char *path)
     char *message = NULL;
     rocksdb_checkpoint_t *copy = rocksdb_checkpoint_object_create(db, &message);
     if (!message)
-        rocksdb_checkpoint_create(copy, path, 0, &message); /* after a flush: without a log */
+        rocksdb_checkpoint_create(copy, path, 0, &message); /* after the flush it has no log */
     if (copy)
         rocksdb_checkpoint_object_destroy(copy);
     return message ? db_error("cannot copy", message) : 0;
