@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The anchor: the head with which a store's journal begins, in STORE/head, and STORE/remote,
- * which names the remote that head is of; and STORE/unlisted, a mark. */
+/* The anchor: the head with which a store's journal begins, in STORE/head; STORE/remote, the name
+ * of the remote that the head is from; and the mark STORE/unlisted. */
 #include <unistd.h>
 
 #include "base/io.h"
@@ -43,7 +43,7 @@ int local_head_write(const struct local *local, const struct head *head)
     return io_write_file_durable(path, bytes, head_encode(head, bytes));
 }
 
-/* Its nonce is 0: no head in any remote has such a one. */
+/* Its nonce is 0, which no head in a remote has. */
 bool local_head_is_lost(const struct head *head)
 {
     static const uint8_t none[sizeof head->nonce];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A batch: the records that take the durable state from one cut to the next.
  *
- * Operations are written as they happened, but for what no chosen cut needs: content of versions
- * that are superseded or dead at the cut, and everything about a file that was born and died in
- * between. */
+ * Operations are written in their original form, except those that no chosen cut needs: content of
+ * versions superseded or dead at the cut, and everything about a file that was created and removed
+ * in between. */
 #include "commit/local.h"
 #include "commit/packs_internal.h"
 #include "commit/writeback_internal.h"
@@ -21,12 +21,12 @@ void batch_done(struct batch *batch)
     *batch = (struct batch){0};
 }
 
-/* --- files that lived and died within the batch ----------------------------------------------- */
+/* --- files created and removed within the batch ----------------------------------------------- */
 
 struct lifetime {
     UT_hash_handle hh;
     uint64_t ino;
-    bool born, died, entangled; /* entangled: an operation binds it to other names */
+    bool born, died, entangled; /* entangled: an operation connects it with other names */
 };
 
 static struct lifetime *lifetime_of(struct lifetime **all, uint64_t ino, bool create)
@@ -109,7 +109,7 @@ static void put_extents(struct batch *batch, const struct record *seal,
 static void put_seal(struct batch *batch, const struct record *seal, const struct content *content)
 {
     size_t first = 0;
-    /* Inline extents stay with their bytes, in the SEAL; they are few. */
+    /* inline extents stay in the SEAL, with their bytes; they are few */
     while (content->extents.count - first > RECORD_EXTENTS_MAX) {
         put_extents(batch, seal, content, first, RECORD_EXTENTS_MAX);
         first += RECORD_EXTENTS_MAX;
@@ -123,7 +123,7 @@ static void put_seal(struct batch *batch, const struct record *seal, const struc
     put_record(batch, &rec);
 }
 
-/* A file that lived and died within the batch still changed its directory's times. */
+/* A file created and removed within the batch still changed its directory's times. */
 static void put_dir_times(struct batch *batch, const struct record *unlink)
 {
     struct record rec = {.type = REC_SETATTR,
@@ -136,8 +136,8 @@ static void put_dir_times(struct batch *batch, const struct record *unlink)
     put_record(batch, &rec);
 }
 
-/* `version`: the content that the cut needs of a SEAL; NULL: none. Each is decoded, which verifies
- * it: memory may have changed since. */
+/* `version`: the content of a SEAL that the cut needs; NULL: none. Decodes each record, which
+ * verifies it: memory may have changed since. */
 static int put_op(struct batch *batch, const struct op *op, const struct version_content *version,
                   bool is_unneeded)
 {
@@ -150,12 +150,12 @@ static int put_op(struct batch *batch, const struct op *op, const struct version
         return 0;
     }
     if (rec.type == REC_SEAL && version) {
-        /* Versions that were merged into this one changed more than it did itself. */
+        /* versions merged into this one changed more than it did itself */
         rec.keep = version->keep;
         put_seal(batch, &rec, &version->content);
         return 0;
     }
-    if (rec.type != REC_SEAL) { /* as it happened: in the bytes that were encoded then */
+    if (rec.type != REC_SEAL) { /* unchanged: the bytes encoded when it happened */
         vector_add_all(&batch->bytes, op->bytes, op->len);
         batch->count++;
     } else if (rec.flags & RECORD_BIRTH) {
@@ -171,7 +171,7 @@ struct naming {
     uint64_t cut;
 };
 
-/* Packs that the cut needs were waited for; others hold what is fetched meanwhile. */
+/* Packs that the cut needs are durable by now; others contain data fetched meanwhile. */
 static void put_pack(struct new_pack *pack, void *arg)
 {
     struct naming *naming = arg;
@@ -194,7 +194,7 @@ int batch_build(struct commit *commit, const struct batch_source *source, struct
     struct naming naming = {.batch = ret, .writer = commit->local->sb.writer, .cut = source->cut};
     packs_each_durable(commit->packs, put_pack, &naming);
     int r = 0;
-    /* Operations and versions are both in order. */
+    /* operations and versions are both in order */
     const struct version_content *version = source->versions,
                                  *end = version + source->version_count;
     for (size_t i = 0; i < source->op_count && r == 0; i++) {

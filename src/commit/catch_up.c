@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The view catches up with the journal: from the batch that it has to the journal's end. */
+/* Brings the view up to the journal: from the last batch that it has to the journal's end. */
 #include "base/log.h"
 #include "commit/journal_internal.h"
 #include "commit/local.h"
 #include "commit/packs_internal.h"
 #include "view/remote.h"
 
-/* Memory knows what this daemon wrote: a read of it now would not say what is named. */
+/* Uses the entries in memory, which this daemon wrote: a disk error in a read of the pack would be
+ * reported for the wrong cause. */
 static int give_written(const struct new_pack *pack,
                         int (*fn)(const struct chunk_entry *entry, void *fn_arg), void *fn_arg)
 {
@@ -36,9 +37,10 @@ int commit_pack_index(uint64_t pack, int (*fn)(const struct chunk_entry *entry, 
 struct catching_up {
     struct commit *commit;
     struct view_state state;
-    bool matched;    /* the journal knows the view's cut */
-    bool is_foreign; /* it is not the view of this journal */
-    /* a live journal ends there, whatever the disk has behind it; NULL: it is read to its end */
+    bool matched;    /* the journal contains the view's cut */
+    bool is_foreign; /* the view is not of this journal */
+    /* a live journal ends at this state, whatever follows on the disk; NULL: it is read to its
+     * end */
     const struct journal *until;
     bool is_over;
 };
@@ -61,7 +63,7 @@ static int catch_up(const struct journal_batch *batch, void *arg)
         cu->matched = memcmp(batch->chain, cu->state.chain, CHAIN_LEN) == 0;
         return cu->matched ? 0 : refuse(cu);
     }
-    /* Where the journal begins right there, the batches before the view's state are gone. */
+    /* if the journal begins exactly there, the batches before the view's state were trimmed */
     if (!cu->matched && batch->header.base_seq == cu->state.applied_seq)
         cu->matched = memcmp(batch->header.prev, cu->state.chain, CHAIN_LEN) == 0;
     if (!cu->matched)
@@ -88,7 +90,7 @@ static int apply_journal(struct commit *commit, uint64_t from, const struct jour
         return cu.is_foreign ? 0 : r;
     if (!cu.matched && journal->anchor.exists && cu.state.applied_seq < journal->cut_seq)
         return 0; /* the view is older than the journal's beginning */
-    /* No batch was read: the journal ends where the anchor or the view is. */
+    /* No batch was read: the journal ends at the anchor's or the view's state. */
     bool ends_there = cu.state.applied_seq == journal->cut_seq;
     if (ends_there && memcmp(cu.state.chain, journal->chain, CHAIN_LEN) != 0)
         return 0;
@@ -96,8 +98,8 @@ static int apply_journal(struct commit *commit, uint64_t from, const struct jour
     return 0;
 }
 
-/* A crash came between the head's publication and the view's note of it, or took that note. Two
- * heads may have one cut: what lies where in the remote changes without an operation. */
+/* A crash happened between the head's publication and the note in the view, or lost that note. Two
+ * heads may have one cut: places in the remote change without operations. */
 bool journal_view_forgot_head(const struct journal *journal)
 {
     struct view_remote remote = view_remote(journal->local->view);
@@ -121,7 +123,7 @@ int commit_catch_up(struct commit *commit)
     TRY(r);
     if (replayed == REPLAY_FOREIGN)
         return -EUCLEAN;
-    /* Else it could not be read to its end. */
+    /* otherwise it could not be read to its end */
     struct view_state state = view_state(commit->local->view);
     return memcmp(state.chain, now.chain, CHAIN_LEN) == 0 ? 0 : -EIO;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Tells a cache of what the store shows (the kernel) that it changed by itself. */
+/* Notifies a cache of the visible state (the kernel) of changes made by the store itself. */
 #include "commit/history_internal.h"
 
 struct change *change_new(void)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The objects of commit/, and callbacks to those that are made after another. */
+/* The objects of commit/, and callbacks to objects that are created later. */
 #include "commit/commit.h"
 
 #include "commit/feed_log.h"
@@ -15,8 +15,8 @@
 #include "commit/writeback_internal.h"
 #include "view/view.h"
 
-/* New packs are counted before the view's: a pack that moves to the view in between then counts
- * twice, never not at all. */
+/* Counts new packs before the view's: a pack that moves to the view in between then counts twice,
+ * but is never missed. */
 static uint64_t count_packs(void *arg)
 {
     const struct commit *commit = arg;
@@ -93,7 +93,8 @@ int commit_start(struct commit *commit, void (*room)(void *arg), void *arg)
 {
     room_on_room(commit->room, room, arg);
     stage_on_room(commit->local->stage, room, arg);
-    room_account(commit->room); /* the journal is the writeback thread's once there is one */
+    /* from commit_start() on, only the writeback thread uses the journal */
+    room_account(commit->room);
     int r = writeback_start(commit);
     return r < 0 ? r : room_start(commit->room);
 }
@@ -114,7 +115,7 @@ struct commit_status commit_status(struct commit *commit)
 
 void commit_done(struct commit *commit)
 {
-    /* Whoever waits hears of the end while it may still ask the others. */
+    /* waiters get the error while they can still use the other objects */
     horizon_refuse(commit->horizon, -ESHUTDOWN);
     lag_done(commit);
     round_cut_free(commit->round_cut);

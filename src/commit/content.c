@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The content of a version on its way into packs: split into chunks, named, deduplicated, encoded,
- * placed; and the extents that say where it went. */
+ * placed; and the extents that describe the result. */
 #include "base/pool.h"
 #include "commit/packs_internal.h"
 #include "commit/writeback_internal.h"
 
 #define ALONE_MAX (64 * KIB)
-#define WINDOW_BYTES (64 * MIB) /* of a stretch: split and handed to the workers at a time */
+/* bytes of a stretch that are split and passed to the workers at a time */
+#define WINDOW_BYTES (64 * MIB)
 
 void content_done(struct packs *packs, struct content *content)
 {
@@ -32,7 +33,7 @@ static void write_chunk_job(void *arg)
     packs_add(job->packs, &job->chunk, thread_buffer(THREAD_BUFFER_ENCODE, PACKS_SCRATCH_LEN));
 }
 
-/* Memory of consecutive parts as one list, and where application writes begin. */
+/* The memory of consecutive parts as one list, and where application writes begin. */
 struct stretch {
     struct iovec *iov;
     size_t iov_count;
@@ -55,7 +56,7 @@ static void stretch_build(struct stretch *stretch, const struct stage_part *part
     stretch->iov_count = count;
 }
 
-/* The part of `iov` that holds [skip, skip + length) of it, as a new list. */
+/* Returns [skip, skip + length) of `iov` as a new list. */
 static struct iovec *slice_iovec(const struct iovec *iov, size_t count, uint64_t skip,
                                  uint64_t length, size_t *ret_count)
 {
@@ -77,7 +78,8 @@ static struct iovec *slice_iovec(const struct iovec *iov, size_t count, uint64_t
     return out;
 }
 
-/* Names the chunks that end at `borders` (the first begins at `start`) and adds their extents. */
+/* Computes the names of the chunks that end at `borders` (the first begins at `start`) and adds
+ * their extents. */
 static void write_chunks(struct commit *commit, const struct stretch *stretch, uint64_t start,
                          const uint64_t *borders, size_t border_count, struct content *content)
 {
@@ -90,7 +92,7 @@ static void write_chunks(struct commit *commit, const struct stretch *stretch, u
         job->chunk.iov =
             slice_iovec(stretch->iov, stretch->iov_count, job->offset - stretch->offset,
                         job->chunk.length, &job->chunk.iov_count);
-        /* One small chunk is done before another thread would have begun. */
+        /* a single small chunk is finished before another thread would start */
         if (border_count == 1 && job->chunk.length <= ALONE_MAX)
             write_chunk_job(job);
         else
@@ -109,8 +111,8 @@ static void write_chunks(struct commit *commit, const struct stretch *stretch, u
     }
 }
 
-/* Splits one window of a stretch, and moves *at to where the next begins: bytes that were held back
- * come again. False: the stretch is at its end, or its rest is held back. */
+/* Splits one window of a stretch, and moves *at to the start of the next: bytes that were held back
+ * are read again. False: the stretch has ended, or its rest is held back. */
 static bool write_window(struct commit *commit, const struct stretch *stretch, uint64_t *at,
                          struct chunker *state, bool more, struct content *content)
 {
@@ -172,8 +174,7 @@ static void keep_inline(struct content *content, const struct stage_part *part)
 static void write_memory(struct commit *commit, const struct stage_part *parts, size_t count,
                          struct content *content)
 {
-    /* Content that begins in the middle of a file has no header to parse: its grid begins where it
-     * does. */
+    /* content from the middle of a file has no header to parse: its grid starts where it does */
     struct chunker state = {.anchor = parts[0].offset};
     content_write_stretch(commit, parts, count, &state, false, content);
     chunker_done(&state);

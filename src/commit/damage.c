@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chunks that do not verify. What is damaged everywhere is named to people, by the file that was
- * read; what another tier gave is only not relied on, until it is stored anew. */
+/* Chunks that do not verify. A chunk damaged in every tier is reported to people, with the file
+ * that was read. A chunk that another tier supplied is only not relied on, until it is stored
+ * again. */
 #include "base/cause.h"
 #include "base/hex.h"
 #include "base/log.h"
@@ -67,8 +68,8 @@ void damage_note(struct damage *damage, uint64_t ino, const struct chunk_name *n
         log_error("%s: %s; these bytes read as EIO", path, what);
 }
 
-/* A chunk known to be damaged is stored anew by a thread that has it; it is not relied on until
- * then. */
+/* A thread that has the content stores the chunk again; until then nothing relies on the damaged
+ * copy. */
 void damage_note_local(struct damage *damage, const struct chunk_name *name)
 {
     LOCK_SCOPE(&damage->lock);

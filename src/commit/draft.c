@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Content of drafts: not part of history until they are sealed, but staged under its lock where
- * they begin. */
+/* Content of drafts: not part of the history until sealed, but drafts are opened under its lock. */
 #include "base/clock.h"
 #include "commit/history_internal.h"
 #include "commit/local.h"
@@ -21,9 +20,9 @@ void commit_now_settle(struct commit_now *now)
     }
 }
 
-/* A seal takes the draft from the stage first and then tells the namespace, without a lock that we
- * could share. So the stage is asked first: what the namespace does not know yet is then still
- * there. */
+/* A seal first takes the draft from the stage and then updates the namespace, without a lock that
+ * this thread could share. So the stage is read first: it still has data that the namespace does
+ * not know yet. */
 int commit_look(struct commit *commit, uint64_t ino, struct commit_now *ret)
 {
     (void)stage_file_state(commit->local->stage, ino, &ret->staged);
@@ -33,8 +32,8 @@ int commit_look(struct commit *commit, uint64_t ino, struct commit_now *ret)
     return r;
 }
 
-/* Prepares a change of content, which opens a draft if there is none. The history stays locked
- * until it is made, so that no seal comes between. */
+/* Prepares a change of content, which opens a draft if there is none. The caller keeps the history
+ * locked until the change is made, so that no seal comes between. */
 static int prepare_locked(struct history *history, uint64_t ino, struct stage_change *ret)
 {
     check_held(&history->lock);
@@ -70,7 +69,7 @@ int history_erase(struct history *history, uint64_t ino, uint64_t offset, uint64
 {
     struct stage_change change;
     mutex_lock(&history->lock);
-    /* A file closed as it was becomes a version before some of it goes. */
+    /* a closed file becomes a version before part of it is removed */
     int r = history_is_due_locked(history, ino) ? history_seal_due_locked(history) : 0;
     if (r == 0)
         r = prepare_locked(history, ino, &change);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The feeds in STORE/feeds, which a head of several nodes names. */
+/* The feeds in STORE/feeds, named by a head of several nodes. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -69,7 +69,7 @@ static bool names_feed(const struct head *head, uint64_t round, uint64_t epoch)
     return writer && writer->feed_round == round;
 }
 
-/* Files with other names are not ours to remove, but for what a crash left half written. */
+/* Other files there must not be removed, except those that a crash left half written. */
 static bool is_needless(const struct head *head, const char *file)
 {
     uint64_t round, epoch;

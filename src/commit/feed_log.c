@@ -7,7 +7,7 @@
 struct feed_log {
     struct cairn_mutex lock; /* a leaf */
     struct bytes records;    /* encoded, ascending */
-    uint64_t newest;         /* number of the last one that was ever added */
+    uint64_t newest;         /* number of the last operation added so far */
 };
 
 struct feed_log *feed_log_new(void)
@@ -26,7 +26,8 @@ void feed_log_free(struct feed_log *log)
     free(log);
 }
 
-/* Becomes what a feed tells of it. False: nothing. Content is told by runs. */
+/* Converts the record to its form in a feed. False: it is not part of a feed. Content is published
+ * by runs. */
 static bool make_fed(struct record *rec)
 {
     switch (rec->type) {
@@ -68,13 +69,13 @@ int feed_log_add(struct feed_log *log, const void *records, size_t len)
     return 0;
 }
 
-/* Where the first record after `cut` begins; *ret_count: how many are before it. */
+/* Offset of the first record after `cut`; *ret_count: the number of records before it. */
 static size_t end_of(const struct feed_log *log, uint64_t cut, uint32_t *ret_count)
 {
     struct record rec;
     size_t at = 0, used;
     for (*ret_count = 0; at < log->records.count; at += used, ++*ret_count) {
-        /* It was encoded here. */
+        /* cannot fail: it was encoded here */
         check(record_decode(log->records.at + at, log->records.count - at, &rec, &used) == 0);
         if (rec.seq > cut)
             break;
@@ -87,7 +88,7 @@ void feed_log_forget(struct feed_log *log, uint64_t cut)
     LOCK_SCOPE(&log->lock);
     uint32_t count;
     size_t end = end_of(log, cut, &count);
-    if (end == 0) /* there may be no memory */
+    if (end == 0) /* the buffer may be NULL */
         return;
     log->records.count -= end;
     memmove(log->records.at, log->records.at + end, log->records.count);

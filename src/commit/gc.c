@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs that nothing needs any more are dropped: first a batch that says so is durable, then the
- * file goes. When room is short, packs that are mostly dead are emptied first.
+/* Drops packs that nothing needs any more: first a batch that says so is made durable, then the
+ * file is removed. If room is short, mostly dead packs are emptied first.
  *
- * With reduce=dense a pack stays a while by which the next upload may store others
- * (view_pack_may_serve()): of a file that was written over, it is what the new content is near to.
- * It goes once room is wanted. */
+ * With reduce=dense, a pack that may provide bases for the next upload stays for a while
+ * (view_pack_may_serve()): its overwritten file is similar to the new content. It is dropped when
+ * room is needed. */
 #include "commit/horizon.h"
 #include "commit/local.h"
 #include "commit/packs_internal.h"
@@ -18,12 +18,12 @@ struct dead {
     struct commit *commit;
     uint64_t *ids;
     size_t count, max;
-    bool spares; /* packs that may serve */
+    bool spares; /* whether to keep packs that may provide bases */
     bool has_spared;
 };
 
-/* Its index could not be read when the view was made anew: its chunks may be whole, and be the only
- * ones. An operator who removes the file by hand decides otherwise. */
+/* Its index could not be read when the view was rebuilt: its chunks may be intact, and the only
+ * copies. An operator who removes the file by hand decides otherwise. */
 static bool may_be_needed(struct commit *commit, const struct view_pack *pack)
 {
     char object[32];
@@ -33,7 +33,7 @@ static bool may_be_needed(struct commit *commit, const struct view_pack *pack)
            commit->local->tier->ops->stat(commit->local->tier, object, &len) != -ENOENT;
 }
 
-/* Marks a pack as dropping that nothing uses now. First the mark, then the question: a new
+/* Marks an unused pack as dropping. Sets the mark first, then checks: a thread that makes a new
  * reference to one of its chunks sees the mark. */
 static bool claim_pack(struct commit *commit, uint64_t pack)
 {
@@ -73,10 +73,10 @@ size_t gc_dead_packs(struct commit *commit, bool now, uint64_t *ids, size_t max)
     return dead.count;
 }
 
-/* --- compaction: chunks that live on move out of packs that are mostly dead ------------------- */
+/* --- compaction: moves live chunks out of mostly dead packs ----------------------------------- */
 
 #define COMPACT_PACKS_MAX 64u
-#define COMPACT_BYTES_MAX (20 * MIB) /* that move in one round: less than a pack */
+#define COMPACT_BYTES_MAX (20 * MIB) /* moved in one round: less than a pack */
 
 struct candidates {
     struct view_pack packs[COMPACT_PACKS_MAX];
@@ -89,7 +89,7 @@ static bool is_emptier(const struct view_pack *a, const struct view_pack *b)
     return a->live_bytes * b->length < b->live_bytes * a->length;
 }
 
-#define WORTH_PERCENT 10u /* of a pack that must be dead */
+#define WORTH_PERCENT 10u /* part of a pack that must be dead */
 
 bool gc_frees(const struct view_pack *pack)
 {
@@ -98,11 +98,11 @@ bool gc_frees(const struct view_pack *pack)
             pack->live_bytes <= pack->length / 100 * (100 - WORTH_PERCENT));
 }
 
-/* Keeps the emptiest packs, emptiest first. */
+/* Collects the emptiest packs, emptiest first. */
 static int add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
-    bool is_known = pack->count > 0; /* else it seems empty, and may_be_needed() */
+    bool is_known = pack->count > 0; /* otherwise it only seems empty: may_be_needed() */
     if (!is_known || pack->live_bytes > pack->length / 100 * (100 - all->worth_percent) ||
         pack->live_bytes > COMPACT_BYTES_MAX)
         return 0;
@@ -115,9 +115,9 @@ static int add_candidate(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* Would one pack of all that lives in these be smaller by what makes it worth the work? A small
- * pack is never full to the brim, for its length is rounded: alone it would be made anew, as long
- * as it was, without end. Chunks of each depth need a pack of their own. */
+/* Would a pack with all live chunks of these packs be smaller by a worthwhile amount? The length of
+ * a pack is rounded up, so a small pack is never completely full: alone, it would be rewritten for
+ * ever at the same length. Chunks of each depth need a pack of their own. */
 static bool is_worth(const struct commit *commit, const struct view_pack *packs, size_t count,
                      unsigned percent)
 {
@@ -133,7 +133,7 @@ static bool is_worth(const struct commit *commit, const struct view_pack *packs,
     return align_up(needed, PACK_ALIGN) + length / 100 * percent <= length && count > 0;
 }
 
-/* A chunk that is live, verified on the way: damage must not be copied as if it were good. */
+/* Moves a live chunk, after verification: damage must not be copied as good data. */
 int gc_move_chunk(const struct chunk_entry *entry, void *arg)
 {
     struct moving *moving = arg;
@@ -159,8 +159,8 @@ static int move_live_chunks(struct commit *commit, uint64_t pack)
     return packs_read_index(commit->packs, pack, gc_move_chunk, &moving);
 }
 
-/* Marks as dropping those of them that nothing uses now, as many as move in one round, and forgets
- * the others. */
+/* Marks as dropping those that nothing uses now, as many as are moved in one round, and drops the
+ * others from the list. */
 static void claim_candidates(struct commit *commit, struct candidates *all, size_t max)
 {
     size_t kept = 0;
@@ -187,7 +187,7 @@ size_t gc_compact(struct commit *commit, unsigned worth_percent, uint64_t *ids, 
     while (worth > 0 && !is_worth(commit, all.packs, worth, worth_percent))
         worth--;
     for (size_t i = 0; i < all.count; i++) {
-        /* Chunks copied from a pack that cannot go lie in two; that does no harm. */
+        /* chunks copied from a pack that cannot be dropped are in two packs, which is harmless */
         if (i < worth && move_live_chunks(commit, all.packs[i].pack) == 0)
             all.packs[moved++] = all.packs[i];
         else
@@ -210,7 +210,7 @@ void gc_remove(struct commit *commit, const uint64_t *ids, size_t count)
         char object[32];
         pack_object_name(ids[i], object);
         int r = commit->local->tier->ops->remove(commit->local->tier, object);
-        /* The journal says that it is gone: the next mount removes it. */
+        /* the journal says that it is gone: the next mount removes it */
         if (r < 0)
             horizon_error(commit->horizon, "gc: removing %s failed: %s", object, strerror(-r));
         packs_end_drop(commit->packs, ids[i]);

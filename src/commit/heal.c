@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Healing on NVMe: a thread that found a damaged chunk and could read it elsewhere hands it over
+/* Healing on NVMe: a thread that found a damaged chunk and could read it elsewhere passes it on
  * here, and the writeback thread stores it in another pack, whose batch moves its place. The
- * reading is not done by that thread: it must not wait for a remote. */
+ * writeback thread does not read it itself, as it must not wait for a remote. */
 #include "commit/packs_internal.h"
 #include "commit/read_internal.h"
 
@@ -71,7 +71,7 @@ bool heal_add(struct heal *heal)
     size_t count = heal->count;
     mutex_unlock(&heal->lock);
     void *scratch = count ? xmalloc(PACKS_SCRATCH_LEN) : NULL;
-    /* Only this thread takes out: what is counted stays where it is. */
+    /* only this thread removes entries, so these stay in place */
     for (size_t i = 0; i < count; i++) {
         struct chunk_entry entry;
         const void *stored = packs_encode(heal->packs, &heal->chunks[i].name, heal->chunks[i].raw,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* History: the order of operations, from acknowledgement to the horizon.
  *
- * An operation gets its number, enters the stage's log, the overlay and the list of what is not
- * durable, all under one lock; so these three agree at every moment, and the log repeats after a
- * crash what the overlay was. */
+ * An operation gets its number and enters the stage's log, the overlay and the list of operations
+ * that are not durable, all under one lock. So these three always agree, and after a crash the log
+ * rebuilds the overlay. */
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -40,10 +40,10 @@ void history_free(struct history *history)
     free(history);
 }
 
-/* One seal after the other of the same file: the stage has made one of both versions, and no cut
- * can be chosen between them any more (its floor). So the older leaves the list: a file that is
- * closed for each of its tensors is few operations. Not a birth, which names the file, nor what a
- * cut has chosen or that is looked at. Returns when it happened, 0: there is none. */
+/* Two consecutive seals of the same file: the stage has merged both versions, and no cut can be
+ * chosen between them any more (its floor). So the older seal leaves the list: a file closed once
+ * per tensor adds few operations. Not if it is a birth, which has the file's name, or if a cut
+ * includes it or a thread reads the list. Returns when the older seal happened, 0: none. */
 static int64_t supersede_locked(struct history *history, const struct record *rec)
 {
     check_held(&history->lock);
@@ -67,7 +67,7 @@ int history_dump_record(const struct record *rec, void *arg)
     return 0;
 }
 
-/* Packs that no batch names yet: a recovery must not take them for leftovers. */
+/* Packs that no batch names yet: a recovery must not treat them as leftovers. */
 static void dump_pack(struct new_pack *pack, void *bytes)
 {
     struct record rec = {
@@ -87,8 +87,8 @@ static int compact_locked(struct history *history, bool with_nameless)
     return stage_log_compact(history->local->stage, dump.at, dump.count, with_nameless);
 }
 
-/* A file without a name is needed by a successor that adopts the mount, and by nothing else: it
- * stands back where the log is too small. */
+/* Only a successor that adopts the mount needs the files without a name: they are omitted if the
+ * log is too small. */
 int history_compact_locked(struct history *history)
 {
     check_held(&history->lock);
@@ -110,7 +110,7 @@ int history_log(struct history *history, const struct record *recs, size_t count
     return 0;
 }
 
-/* Once in `every_ns` at most, where most of the log is alive: each time gains little. */
+/* Once in `every_ns` at most: if most of the log is live, each compaction gains little. */
 static void compact_at_times_locked(struct history *history, int64_t every_ns)
 {
     check_held(&history->lock);
@@ -124,11 +124,12 @@ static void compact_at_times_locked(struct history *history, int64_t every_ns)
 
 /* --- room in the log -------------------------------------------------------------------------- */
 
-/* Least room of each kind of change. A record that frees room waits for none as long as it fits. */
+/* Least room for each kind of change. A record that frees room is admitted whenever it fits. */
 static const struct reserve {
     size_t least;
-    bool is_bounded;  /* the list takes PENDING_OPS_MAX, what lags included; and so many may be
-                         missing in the union of all nodes */
+    /* counts against PENDING_OPS_MAX, with lagging operations; and at most as many may be missing
+     * in the union of all nodes */
+    bool is_bounded;
     bool takes_draft; /* stricter, so that seals find room */
 } reserves[] = {
     [RESERVE_NONE] = {0},
@@ -173,9 +174,9 @@ bool history_is_crowded(struct history *history)
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-/* Times ascend with the order of operations while the clock is only set by a little. One that is
- * far behind the last operation was ahead when that happened: it is not followed for ever. Order is
- * what sequence numbers say. */
+/* Times ascend with the order of operations, even if the clock is set back a little. If the clock
+ * is far behind the last operation, it was ahead at that time, and is not followed. Order is
+ * defined by sequence numbers. */
 void history_stamp_locked(struct history *history, struct record *rec)
 {
     check_held(&history->lock);
@@ -191,7 +192,7 @@ void history_stamp_locked(struct history *history, struct record *rec)
     check(rec->seq > history->newest);
 }
 
-/* A name without a place yet is the newest of its directory. */
+/* A new name without a cookie becomes the newest entry of its directory. */
 void history_stamp_with_cookies_locked(struct history *history, struct record *rec)
 {
     check_held(&history->lock);
@@ -202,20 +203,21 @@ void history_stamp_with_cookies_locked(struct history *history, struct record *r
         rec->cookie = rec->seq;
 }
 
-/* Standing of an operation's inode in the history: a nascent file is not part of it, and of one
- * that has lost its only name nothing is to come back, unless a successor adopts the mount. */
+/* The state of an operation's inode in the history: a nascent file is not part of it, and a file
+ * that has lost its only name is needed only by a successor that adopts the mount. */
 struct standing {
     bool nascent, lost;
 };
 
-/* Enters the seals that wait, and sees whether the operation can still happen: its caller looked
- * without the history's lock. -ENOENT: the inode was removed since; -ENODATA: the xattr was. */
+/* Enters delayed seals, and checks that the operation is still possible: its caller checked without
+ * the history's lock. -ENOENT: the inode was removed since; -ENODATA: the xattr was. */
 static int prepare_locked(struct history *history, const struct record *rec, struct standing *ret)
 {
     check_held(&history->lock);
     struct ns_inode inode;
     *ret = (struct standing){0};
-    /* A new file is not history yet, and the end of one without a name shows nowhere. */
+    /* A new file is not history yet, and the removal of a file without a name is visible nowhere:
+     * these need not wait for a round. */
     if (rec->flags & RECORD_TAKEN) {
         TRY(history_gate_taken_locked(history));
         TRY(history_enter_due_locked(history));
@@ -241,7 +243,7 @@ static void drop_content_of_locked(struct history *history, uint64_t ino, uint64
                   (unsigned long long)ino);
 }
 
-/* Content of what lost its last name. */
+/* Drops the content of an inode that lost its last name. */
 static void drop_content_locked(struct history *history, const struct record *rec)
 {
     check_held(&history->lock);
@@ -265,8 +267,8 @@ static int add_encoded_len(const struct record *rec, void *arg)
     return 0;
 }
 
-/* Records that a first seal enters at once must fit the log: a file that gets more xattrs than
- * that, or when the log has little room, is sealed now. */
+/* The records that a first seal enters together must fit the log: if a file gets more xattrs than
+ * that, or the log has little room, it is sealed now. */
 static int bound_group_locked(struct history *history, const struct record *rec,
                               struct standing *standing)
 {
@@ -295,8 +297,8 @@ static enum reserve_kind reserve_for(const struct record *rec, bool is_lost)
                                       : RESERVE_RECORD;
 }
 
-/* A record of a file without name and version is for a successor to know: where there is no room,
- * it is left out. `op`: NULL, if it is not history. */
+/* The record of a file without name and version is for a successor only: it is omitted if there is
+ * no room. `op`: NULL if the record is not history. */
 static int log_locked(struct history *history, const struct record *rec, struct op *op,
                       bool may_be_left_out)
 {
@@ -319,7 +321,7 @@ static int commit_locked(struct history *history, struct record *rec)
     bool makes_draft = rec->type == REC_NASCENT;
     bool nameless = makes_draft && rec->flags & RECORD_ORPHAN;
     history_stamp_with_cookies_locked(history, rec);
-    if (makes_draft) /* it changes its directory in the order of operations */
+    if (makes_draft) /* it changes its directory's times, in the order of operations */
         rec->attrs.btime = rec->time;
     struct op *op = makes_draft || standing.nascent ? NULL : history_op_new(rec);
     int r = log_locked(history, rec, op, standing.lost || nameless);
@@ -340,7 +342,7 @@ static int commit_locked(struct history *history, struct record *rec)
     return 0;
 }
 
-/* xattrs of a nascent file enter the log as it does, and history with its first seal. */
+/* The xattrs of a nascent file enter the log with it, and the history with its first seal. */
 static int make_locked(struct history *history, struct record *recs, size_t count)
 {
     check_held(&history->lock);
@@ -391,13 +393,13 @@ int history_leave(struct history *history, int r)
     mutex_unlock(&history->lock);
     if (r == 0)
         horizon_note(history->horizon);
-    if (must_notify) /* the caller may hold locks: the writeback thread tells */
+    if (must_notify) /* the caller may hold locks, so the writeback thread notifies */
         horizon_kick(history->horizon);
     return r;
 }
 
-/* Operations that are one: a recovery finds all of them or none, and no cut lies between. There is
- * room. */
+/* Enters operations that belong together: a recovery finds all of them or none, and no cut is
+ * between them. The caller has reserved room. */
 void history_enter_group_locked(struct history *history, const struct record *recs, size_t count)
 {
     check_held(&history->lock);
@@ -435,9 +437,9 @@ static int commit_both_locked(struct history *history, struct record *rec, struc
     return 0;
 }
 
-/* A new file changes its directory's times, and is history only later: then its directory's ctime
- * is compared. A record of ctime alone would hide the new file's mtime, so mtime is recorded as
- * well. True: by `*ret`, a second operation. */
+/* A new file changes its directory's times, but enters the history later, with a comparison of its
+ * directory's ctime. So a record of ctime alone would hide the new file's mtime; mtime is recorded
+ * as well. True: *ret is a second operation. */
 static bool keep_times(struct history *history, struct record *rec, struct record *ret)
 {
     int64_t time;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The list of operations that are not durable yet: what enters it, which cut of it is chosen, and
- * what leaves when that is durable. */
+/* The list of operations that are not durable yet: entering it, choosing a cut of it, and removing
+ * durable ones. */
 #include "base/clock.h"
 #include "commit/history_internal.h"
 #include "commit/horizon_internal.h"
@@ -17,8 +17,8 @@ void history_unlist_op_locked(struct history *history, struct op *op)
     free(op);
 }
 
-/* The operation with its bytes, encoded here and nowhere else: the stage's log and the journal get
- * copies of these. The caller's until it is listed. */
+/* Allocates an operation with its encoded bytes. It is encoded here and nowhere else: the stage's
+ * log and the journal get copies. Owned by the caller until it is listed. */
 struct op *history_op_new(const struct record *rec)
 {
     uint32_t len = (uint32_t)record_encoded_len(rec);
@@ -70,7 +70,7 @@ void history_resume(struct history *history, int64_t last_time)
     history->last_time = last_time;
 }
 
-/* The last one counts, and not the latest: that may be of a clock that was ahead. */
+/* Counts the last record, and not the latest time: that may come from a clock that was ahead. */
 void history_readd(struct history *history, const struct record *rec)
 {
     LOCK_SCOPE(&history->lock);
@@ -170,7 +170,7 @@ static struct stage_sealed *list_sealed(struct stage *stage, size_t *ret_count)
     return list;
 }
 
-/* With the lock held, so that no version is sealed or dropped meanwhile. */
+/* Called with the lock held, so that no version is sealed or dropped meanwhile. */
 uint64_t history_choose(struct history *history, uint64_t most, bool is_own,
                         struct stage_sealed **ret_sealed, size_t *ret_count)
 {
@@ -202,9 +202,9 @@ uint64_t history_choose(struct history *history, uint64_t most, bool is_own,
     return cut;
 }
 
-/* --- and the horizon -------------------------------------------------------------------------- */
+/* --- the newest number ------------------------------------------------------------------------ */
 
-/* The number of the newest operation, which is `cut` at least. */
+/* Returns the number of the newest operation, raised to `cut` at least. */
 static uint64_t raise_newest(struct history *history, uint64_t cut)
 {
     LOCK_SCOPE(&history->lock);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Rounds in the history of a node: what is acknowledged before one has a number by then, and
- * nothing is acknowledged while the clocks of two nodes may lie on either side of it.
+/* Rounds in the history of a node: an operation acknowledged before a round has its number by then,
+ * and none is acknowledged while the clocks of two nodes may be on either side of the round.
  *
- * Nothing runs at the time of a round. Whatever is acknowledged next looks at the clock first: a
- * round whose window has begun gets the newest number, after seals of files that were closed before
- * it. Then it waits for the end of the window, as for room. */
+ * Nothing runs at the time of a round. The next operation looks at the clock first: a round whose
+ * window has begun gets the newest number, after the seals of files that were closed before it.
+ * Then the operation waits for the end of the window, as it would for room. */
 #include "base/clock.h"
 #include "commit/history_internal.h"
 
-/* From the look at the clock until the number is given out. Where it took longer, and a window has
- * begun meanwhile, that round is not told of. */
+/* Longest time from the look at the clock until the number is assigned. If it took longer, and a
+ * window began meanwhile, that round is not published. */
 #define NUMBERING_NS (5 * MS_NS)
 #define LEASE_POLL_NS (50 * MS_NS)
 
@@ -32,7 +32,8 @@ void history_begin_rounds(struct history *history, int64_t length, struct node_c
     history->clock = clock;
     struct clock_look look;
     (void)history_look_locked(history, &look);
-    (void)rounds_are_due(history->rounds, &look); /* it notes how late it is */
+    /* called for its side effect: it notes the look */
+    (void)rounds_are_due(history->rounds, &look);
     history->touched = touched_new(history->newest);
     history->lease = (struct history_lease){.until = INT64_MAX, .looked = INT64_MAX};
 }
@@ -48,9 +49,9 @@ void history_end_lease(struct history *history)
     history_set_lease(history, &(struct history_lease){.until = INT64_MAX, .looked = INT64_MAX});
 }
 
-/* A node that has not looked for so long may have been ended: others go on without what it would
- * acknowledge now. So may one that stood still, or of which the clock was set: how long ago it
- * looked is not known for sure. */
+/* A node that has not looked for so long may have been declared ended: others continue without
+ * operations that it would acknowledge now. The same holds after it stood still, or its clock was
+ * set: the time of its last look is then uncertain. */
 bool history_has_lease_locked(const struct history *history, const struct clock_look *look)
 {
     check_held(&history->lock);

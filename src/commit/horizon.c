@@ -74,8 +74,7 @@ void horizon_kick(struct horizon *horizon)
     (void)pthread_cond_signal(&horizon->changed);
 }
 
-/* An operation that is noted now is due when writeback_delay is over, and the rest may end later.
- */
+/* An operation noted now is due after writeback_delay, and the rest may end later than that. */
 static bool must_wake_locked(struct horizon *horizon)
 {
     check_held(&horizon->lock);
@@ -267,7 +266,7 @@ void horizon_stop(struct horizon *horizon)
     (void)pthread_cond_signal(&horizon->changed);
 }
 
-/* --- the remote's ----------------------------------------------------------------------------- */
+/* --- the horizon of the remote ---------------------------------------------------------------- */
 
 uint64_t horizon_published(struct horizon *horizon)
 {
@@ -288,7 +287,7 @@ void horizon_note_age(struct horizon *horizon, uint64_t cut, int64_t happened)
         if (horizon->ages[i].cut > there)
             horizon->ages[kept++] = horizon->ages[i];
     if (kept == AGES_MAX) {
-        /* Cuts that follow each other count as one, as old as the older. */
+        /* merges each pair of adjacent cuts into one with the age of the older */
         for (unsigned i = 0; i < AGES_MAX / 2; i++) {
             horizon->ages[i].cut = horizon->ages[2 * i + 1].cut;
             horizon->ages[i].happened = horizon->ages[2 * i].happened;

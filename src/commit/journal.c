@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The journal: segments of batches, each batch one step of the horizon. Invariants:
  *
- *   1. A batch is appended only after every chunk that it names is durable.
- *   2. It counts when all of it is there and its `prev` continues the chain. What follows the last
- *      that counts is what a crash tore, or else damage (journal_damage.c): then nothing is read
- *      on, and nothing touched.
- *   3. Every session begins a segment of its own, so that what a crash tore is never written over.
- *   4. After a failed append the segment is left, and the batch is written anew in the next one. */
+ * 1. A batch is appended only after every chunk that it names is durable.
+ * 2. A batch counts if it is complete and its `prev` continues the chain. Bytes after the last one
+ *    that counts are a batch torn by a crash, or else damage (journal_damage.c): then nothing more
+ *    is read, and nothing is modified.
+ * 3. Every session begins a new segment, so that a torn batch is never overwritten.
+ * 4. After a failed append the segment is abandoned, and the batch is written again in the next
+ * one. */
 #include <stdio.h>
 
 #include "base/crc.h"
@@ -21,7 +22,7 @@
 
 #define SEGMENT_ROOM (16 * MIB)
 #define READ_TRIES 3
-/* The room of a session's first segment: a session may be short, and its segments stay. */
+/* Length of a session's first segment: a session may be short, and its segments stay. */
 #define FIRST_ROOM (256 * KIB)
 
 static void segment_name(uint64_t number, char buf[32])
@@ -82,7 +83,7 @@ struct reader {
     void *arg;
     uint64_t from; /* batches before this need not be read */
     bool is_first;
-    /* where the next segment begins: batches that this one has after it do not count (rule 4) */
+    /* where the next segment begins: later batches of this one do not count (rule 4) */
     uint64_t stop_seq;
 };
 
@@ -92,8 +93,8 @@ static bool batch_continues(const struct reader *rd, const struct batch_header *
            batch->base_seq == rd->journal->cut_seq;
 }
 
-/* One look at the batch at `offset`. *ret_payload: its records, which are the caller's; NULL: it
- * does not count. */
+/* Reads the batch at `offset`. *ret_payload: its records, owned by the caller; NULL: it does not
+ * count. */
 static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offset,
                      uint8_t header[BATCH_HEADER_LEN], struct journal_batch *ret,
                      uint8_t **ret_payload)
@@ -117,8 +118,8 @@ static int try_batch(struct reader *rd, const struct segment *seg, uint64_t offs
     return 0;
 }
 
-/* The batch at *offset, which moves behind it; *ret_counts: one that counts is there. A misread
- * must not be taken for the end. */
+/* Reads the batch at *offset, and moves *offset past it; *ret_counts: whether it counts. Retries,
+ * so that a misread is not taken for the end. */
 static int read_batch(struct reader *rd, const struct segment *seg, uint64_t *offset,
                       bool *ret_counts)
 {
@@ -153,13 +154,13 @@ static int note_damage_at(struct reader *rd, uint64_t segment, uint64_t offset, 
     return -EUCLEAN;
 }
 
-/* No batch that counts lies at *offset. *ret_goes_on: the segment is damaged there, and reading
- * goes on behind, where *offset is then; else the segment ends. */
+/* Call if no batch that counts is at *offset. *ret_goes_on: the segment is damaged there, and
+ * reading continues after the damage, at the new *offset; else the segment has ended. */
 static int judge_end(struct reader *rd, const struct segment *seg, uint64_t *offset,
                      bool *ret_goes_on)
 {
     struct behind behind;
-    uint64_t next = *offset + BATCH_HEADER_LEN; /* the next batch begins no sooner */
+    uint64_t next = *offset + BATCH_HEADER_LEN; /* the next batch begins no earlier */
     TRY(journal_look_behind(rd->journal, seg, next, rd->from, &behind));
     *ret_goes_on = behind.resume_offset > 0 && rd->from > rd->journal->cut_seq;
     if (*ret_goes_on) {
@@ -197,8 +198,8 @@ static int read_batches(struct reader *rd, const struct segment *seg)
     return r;
 }
 
-/* Was it only allocated ahead, and never written to? A header is written before any batch, and in
- * one sector. */
+/* Was the segment only allocated ahead, and never written? A header is written before any batch,
+ * and within one sector. */
 static int judge_without_header(struct reader *rd, const struct segment *seg)
 {
     struct behind behind;
@@ -208,7 +209,7 @@ static int judge_without_header(struct reader *rd, const struct segment *seg)
     return note_damage_at(rd, seg->number, 0, behind.count, "its header does not verify");
 }
 
-/* Without a header it is one that was allocated ahead. */
+/* A segment without a header was allocated ahead. */
 static int read_segment_header(struct reader *rd, struct segment *seg)
 {
     uint8_t bytes[SEGMENT_HEADER_LEN];
@@ -240,8 +241,8 @@ static int read_segment(struct reader *rd, struct segment *seg)
         return 0;
     }
     if (rd->is_first && rd->from > 0 && header->base_seq <= rd->from) {
-        /* Earlier batches are in the snapshot that the anchor names, or in the view, and are
-         * compared there. */
+        /* earlier batches are in the snapshot that the anchor names, or in the view, which is
+         * compared there */
         journal->cut_seq = header->base_seq;
         memcpy(journal->chain, header->prev, CHAIN_LEN);
     }
@@ -259,7 +260,7 @@ static int read_segment(struct reader *rd, struct segment *seg)
     return r;
 }
 
-/* Where segment `number` begins, or UINT64_MAX if it has no header. */
+/* The base number of segment `number`, or UINT64_MAX if it has no header. */
 static uint64_t base_of_segment(struct tier *tier, uint64_t number)
 {
     char object[32];
@@ -322,8 +323,8 @@ struct journal_found journal_found(const struct journal *journal)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* A segment file with room for `need` bytes of batches; the one that was allocated ahead if it is
- * large enough. */
+/* Creates a segment file with room for `need` bytes of batches; uses the one allocated ahead if it
+ * is large enough. */
 static int make_segment_file(struct journal *journal, uint64_t number, uint64_t need,
                              uint64_t least)
 {
@@ -339,10 +340,10 @@ static int make_segment_file(struct journal *journal, uint64_t number, uint64_t 
         }
         journal->bytes -= min_u64(len, journal->bytes);
     }
-    /* One that is too short, or that a failed try left under this number, holds nothing. */
+    /* a file of this number that is too short, or left by a failed attempt, is empty */
     TRY(tier->ops->remove(tier, object));
     int r = tier->ops->log_create(tier, object, room);
-    if (r == -EFBIG) { /* a limit of file sizes: as long as need be */
+    if (r == -EFBIG) { /* a limit of file sizes: allocates only what is needed */
         room = max_u64(FIRST_ROOM, align_up(SEGMENT_HEADER_LEN + need, 4096));
         r = tier->ops->log_create(tier, object, room);
     }
@@ -353,7 +354,7 @@ static int make_segment_file(struct journal *journal, uint64_t number, uint64_t 
     return 0;
 }
 
-/* Room for the next segment, so that deletions can always be recorded. */
+/* Allocates the next segment, so that deletions can always be recorded. */
 static void allocate_ahead(struct journal *journal)
 {
     struct tier *tier = journal->local->tier;
@@ -402,7 +403,7 @@ static int remove_segment(struct journal *journal, uint64_t number)
 
 int journal_begin(struct journal *journal)
 {
-    /* The segment allocated ahead holds nothing: it was looked at. */
+    /* the segment allocated ahead is empty: it was checked */
     if (journal->spare) {
         TRY(remove_segment(journal, journal->spare));
         journal->bytes -= min_u64(SEGMENT_ROOM, journal->bytes);
@@ -411,7 +412,7 @@ int journal_begin(struct journal *journal)
     return begin_segment(journal, 0, FIRST_ROOM);
 }
 
-/* Header and records as one buffer, so that they are one write. */
+/* Encodes header and records in one buffer, so that they are written together. */
 static uint8_t *encode_batch(struct journal *journal, struct batch_header *header,
                              const void *records, size_t *ret_len)
 {
@@ -467,9 +468,9 @@ int journal_remove_all(struct journal *journal)
     return journal->local->tier->ops->sync(journal->local->tier);
 }
 
-/* The journal and the stage's durable number belong to the state before. A follower's own batches
- * have numbers above the head's: if the stage kept their number, the next recovery would take the
- * new journal for one that lost its end. If this fails, the next batch begins a segment. */
+/* The journal and the stage's durable number belong to the previous state. Numbers of a follower's
+ * own batches are above the head's: if the stage kept their number, the next recovery would take
+ * the new journal for one that lost its end. If this fails, the next batch begins a segment. */
 int journal_begin_anew(struct journal *journal, const struct head *head)
 {
     int r = journal_remove_all(journal);
@@ -481,8 +482,8 @@ int journal_begin_anew(struct journal *journal, const struct head *head)
     return r < 0 ? r : journal_begin(journal);
 }
 
-/* A segment may go when the one after it begins at or before the cut. From the oldest on, so that a
- * crash leaves no gap. */
+/* Removes a segment if its successor begins at or before the cut. Oldest first, so that a crash
+ * leaves no gap. */
 static int remove_before(struct journal *journal, uint64_t cut)
 {
     struct tier *tier = journal->local->tier;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where a batch does not verify: is it the end of the journal, or damage?
+/* If a batch does not verify: is it the end of the journal, or damage?
  *
- * A batch is durable before the next one is written. So behind one that a crash tore there is no
- * whole batch, and behind one that was damaged later there may be some. What lies behind is
- * searched for batch headers of this store: their tags are made with the store's key, so what users
- * wrote, which lies in records, is never taken for one. */
+ * A batch is durable before the next one is written. So after a batch torn by a crash there is no
+ * whole batch, but after one damaged later there may be some. The following bytes are searched for
+ * batch headers of this store: their tags are made with the store's key, so user data, which is
+ * inside records, is never taken for one. */
 #include "base/crc.h"
 #include "codec/hash.h"
 #include "commit/journal_internal.h"
@@ -13,7 +13,7 @@
 
 #define WINDOW MIB
 
-/* The label hashed beside the header keeps a tag apart from the name of a chunk. */
+/* A label hashed with the header separates tags from names of chunks. */
 static const char tag_label[] = "CairnFS journal batch";
 
 void journal_batch_tag(const struct journal *journal, const void *header,
@@ -29,7 +29,7 @@ void journal_batch_tag(const struct journal *journal, const void *header,
 struct search {
     struct journal *journal;
     const struct segment *segment;
-    uint64_t least; /* batches of before do not count */
+    uint64_t least; /* earlier batches do not count */
     uint64_t resume_at;
     struct behind *ret;
 };
@@ -48,8 +48,8 @@ static int payload_verifies(const struct search *s, uint64_t offset,
     return 0;
 }
 
-/* *ret_is_ours: the store wrote this header. Those of version 1 have no tag: there, all else that
- * can be known must fit. */
+/* *ret_is_ours: the store wrote this header. Headers of version 1 have no tag: for these, all other
+ * fields must be plausible. */
 static int judge_header(const struct search *s, const uint8_t *bytes, uint64_t offset,
                         struct batch_header *ret, bool *ret_is_ours)
 {
@@ -84,7 +84,7 @@ static bool is_zero(const uint8_t *bytes, size_t len)
     return len == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, len - 1) == 0);
 }
 
-/* `bytes`: those from `at` on, of which headers begin in the first `count`. */
+/* `bytes`: from offset `at` on; headers may begin in the first `count`. */
 static int search_window(struct search *s, const uint8_t *bytes, size_t len, uint64_t at,
                          size_t count)
 {

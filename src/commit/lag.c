@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The lag: batches that the journal has and the view lacks, since its database cannot be written.
+/* The lag: batches in the journal that the view lacks, since its database cannot be written.
  *
- * The journal is what makes data durable, so the horizon moves on without the view, and no call
- * waits for it. Meanwhile:
+ * The journal makes data durable, so the horizon moves on without the view, and no call waits for
+ * it. Meanwhile:
  *
- *   1. the overlay keeps the operations, and the stage the content, of every batch that the view
- *      lacks; a newer version of a file lies over the pinned one, and the next batch has what both
- *      changed
- *   2. new packs stay in the table of those that the view does not know
- *   3. nothing is dropped, moved, trimmed or adopted, for all of that is chosen by what the view
- *      says
+ * 1. the overlay keeps the operations, and the stage the content, of every batch that the view
+ *    lacks; a newer version of a file lies over the pinned one, and the next batch contains the
+ *    changes of both
+ * 2. new packs stay in the table of packs that the view does not have
+ * 3. nothing is dropped, moved, trimmed or adopted, as all these decisions depend on the view
  *
- * Memory is bounded by what bounds it else: the stage, and PENDING_OPS_MAX operations, those that
- * are pending included. When either is full, a writer waits until the view has followed, or the
- * store is mounted again; fsync does not.
+ * Memory has its usual bounds: the stage, and PENDING_OPS_MAX operations, including the pending
+ * ones. When either is full, a writer waits until the view has caught up, or the store is mounted
+ * again; fsync does not wait.
  *
- * Once a second, and sooner at first, its database is opened anew, if it failed, and applies what
- * the journal has, read from NVMe. Where that can never help, because the view itself is damaged,
- * new_view.c has a start make it anew. */
+ * Once a second, and more often at first, the database is opened again, if it failed, and applies
+ * the journal, read from NVMe. If that can never help, because the view itself is damaged,
+ * new_view.c makes a start rebuild it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
@@ -68,7 +67,7 @@ void lag_add(struct commit *commit, uint64_t cut, const struct batch *batch,
         vector_add(&lag->drops, drops->ids[i]);
 }
 
-/* Each once: the list is no longer than there are files with something in the stage, or pending
+/* Adds each file once: the list is limited by the number of files with staged data or pending
  * operations. */
 void lag_add_version(struct lag *lag, uint64_t ino)
 {
@@ -77,7 +76,7 @@ void lag_add_version(struct lag *lag, uint64_t ino)
     vector_add(&lag->inos, ino);
 }
 
-/* As writeback does it for one target. */
+/* As writeback does for one target. */
 static void release_caught_up(struct commit *commit)
 {
     struct lag *lag = commit->lag;
@@ -97,7 +96,7 @@ static void release_caught_up(struct commit *commit)
     event_signal(horizon_progress(commit->horizon));
 }
 
-/* Gives the view's database the room and files without which it cannot be written. */
+/* Frees room and files that the view's database needs in order to be written. */
 static int mend_view(struct commit *commit)
 {
     TRY(room_for_view(commit->room));
@@ -111,7 +110,7 @@ static int mend_view(struct commit *commit)
     return r;
 }
 
-/* After a try: a pause before the next, where it failed. */
+/* After an attempt: if it failed, sets a pause before the next one. */
 static int settle(struct commit *commit, int r)
 {
     struct lag *lag = commit->lag;
@@ -149,7 +148,7 @@ void lag_tick(struct commit *commit)
     if (!view_has_failed(commit->local->view) || clock_monotonic_ns() < lag->again_at ||
         settle(commit, mend_view(commit)) < 0)
         return;
-    /* The journal has the batches that it lost. */
+    /* the journal has the batches that the database lost */
     atomic_store(&lag->exists, memcmp(view_state(commit->local->view).chain, commit->journal->chain,
                                       CHAIN_LEN) != 0);
 }

@@ -16,12 +16,12 @@
 
 #define MARKER "/view.anew"
 #define EXAMINE_EVERY_NS (300ll * 1000000000)
-/* Beside the room that the view takes now: what recovery writes besides. */
+/* For other files that recovery writes, besides a new view of the current size. */
 #define SPARE (64 * MIB)
 #define HEAD_TRIES 5
 #define JOURNAL_FAILS "the journal, from which it is made, cannot be read in full"
 
-/* --- can it be made anew? --------------------------------------------------------------------- */
+/* --- can it be rebuilt? ----------------------------------------------------------------------- */
 
 struct reaching {
     const uint8_t *chain; /* of the last batch */
@@ -35,8 +35,9 @@ static int note_batch(const struct journal_batch *batch, void *arg)
     return 0;
 }
 
-/* From the anchor that a start would have to the last batch: with less, it would refuse the mount.
- * What is before that anchor was trimmed, and this mount began with an earlier one. */
+/* Does the journal reach from the anchor of the next start to the last batch? Otherwise the start
+ * would refuse the mount. Batches before that anchor were trimmed, while this mount began with an
+ * earlier one. */
 static bool journal_is_whole(struct commit *commit, const struct head *head)
 {
     const struct journal now = *commit->journal;
@@ -51,7 +52,7 @@ static bool journal_is_whole(struct commit *commit, const struct head *head)
     return r == 0 && reaching.found && !is_damaged;
 }
 
-static __thread uint64_t summed; /* nftw() takes no argument of ours */
+static __thread uint64_t summed; /* nftw() takes no argument for its callback */
 
 static int add_length(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
@@ -62,7 +63,7 @@ static int add_length(const char *path, const struct stat *st, int type, struct 
     return 0;
 }
 
-/* The old one is kept. */
+/* The old view is kept until the new one is complete. */
 static bool has_room(struct commit *commit)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", commit->local->path);
@@ -89,7 +90,7 @@ static const char *why_source_fails(struct commit *commit)
     int r = local_head_read(commit->local, head);
     if (r == -ENOENT && !journal_anchor(commit->journal)->exists)
         return journal_is_whole(commit, NULL) ? NULL : JOURNAL_FAILS;
-    /* An upload that publishes meanwhile removes the runs that only the head before has. */
+    /* an upload that publishes meanwhile removes the runs that only the previous head has */
     for (int i = 0; i < HEAD_TRIES && r == 0; i++) {
         why = why_head_fails(commit, head);
         r = why ? local_head_read(commit->local, later) : 0;
@@ -149,8 +150,8 @@ int new_view_settled(const struct local *local)
     return io_fsync_dir(local->path);
 }
 
-/* Under its name it is whole at any moment: RocksDB takes a directory without some of its files for
- * a failing disk. */
+/* The directory is renamed first, so that a directory with this name is always whole: RocksDB takes
+ * a missing file for a failing disk. */
 int local_remove_view(struct local *local)
 {
     _cleanup_free_ char *path = xasprintf("%s/view", local->path);

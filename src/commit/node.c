@@ -3,7 +3,7 @@
 #include "commit/local.h"
 
 #define NODE_BITS 24
-#define NODE_BYTES 3u /* of a name, that are changed by the number of the node */
+#define NODE_BYTES 3u /* bytes of a name that are changed by the number of the node */
 
 _Static_assert(NODE_MAX == (1u << NODE_BITS) - 1 && NODE_BITS == 8 * NODE_BYTES,
                "a node's number fits");

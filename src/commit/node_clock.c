@@ -5,17 +5,18 @@
 #include "base/lock.h"
 
 #define GAP_NS SECOND_NS
-#define STEP_NS (50 * MS_NS) /* by less the wall clock may seem to move, on a busy machine */
-#define DRIFT_PPM 100        /* of an oscillator that nobody corrects, and then some */
+/* apparent jumps of the wall clock up to this are ignored, on a busy machine */
+#define STEP_NS (50 * MS_NS)
+#define DRIFT_PPM 100 /* of an uncorrected oscillator, with a margin */
 #define SLEW_PPM 10000
-#define SAMPLE_NS MS_NS /* a sample that took longer is taken again */
+#define SAMPLE_NS MS_NS /* a sample that took longer is repeated */
 #define SAMPLES_MAX 5
 #define READ_AGAIN_NS (30 * SECOND_NS)
-#define NARROW_NS (90 * MS_NS) /* until then, readings make the error smaller soon */
-#define TURNS_MAX 12u          /* of a medium that is too far away for that */
+#define NARROW_NS (90 * MS_NS) /* while the error is larger, readings are frequent */
+#define TURNS_MAX 12u          /* limit of such readings, for a medium with a slow connection */
 #define WHOLE_SECONDS (9 * SECOND_NS / 10)
 
-/* The time minus CLOCK_BOOTTIME is from `least` to `most`. */
+/* The time minus CLOCK_BOOTTIME is between `least` and `most`. */
 struct bounds {
     int64_t least, most;
 };
@@ -24,19 +25,19 @@ struct node_clock {
     struct node_clock_options options;
     struct cairn_mutex lock; /* a leaf; guards: */
     bool is_watched;
-    struct clock_sample last; /* of the last look */
+    struct clock_sample last; /* when somebody last looked */
     uint64_t era;
     int64_t era_began;
 
     bool needs_medium, has_medium;
-    struct bounds medium;        /* as of: */
+    struct bounds medium;        /* at the time of: */
     struct clock_sample read_at; /* the last reading */
-    int64_t took;                /* half of how long that took */
-    bool has_whole_seconds;      /* the medium tells those */
-    int64_t vouched;             /* negative: nobody does */
-    unsigned turns;              /* readings of this era that were to make it narrow */
+    int64_t took;                /* half the duration of that reading */
+    bool has_whole_seconds;      /* the medium's time has a resolution of whole seconds */
+    int64_t vouched;             /* negative: nobody vouches */
+    unsigned turns;              /* readings in this era made to narrow the error */
     bool was_bound;              /* at the last look with an offset */
-    bool has_offset, has_guess;  /* of this era; ever */
+    bool has_offset, has_guess;  /* offset: of this era; guess: ever */
     int64_t offset;              /* the node's time minus CLOCK_BOOTTIME */
     struct node_clock_status status;
 };
@@ -102,7 +103,7 @@ static void notice_end_of_era_locked(struct node_clock *clock, const struct cloc
 
 /* --- bounds ----------------------------------------------------------------------------------- */
 
-/* A time daemon that sets the clock right slews CLOCK_BOOTTIME, by up to a tenth. */
+/* A time daemon that corrects the clock slews CLOCK_BOOTTIME, by up to a tenth. */
 static int64_t drift_since(const struct clock_sample *then, const struct clock_sample *now)
 {
     int64_t age = now->boottime - then->boottime;
@@ -116,7 +117,7 @@ static struct bounds medium_now(const struct node_clock *clock, const struct clo
     return (struct bounds){clock->medium.least - drift, clock->medium.most + drift};
 }
 
-/* False: they have nothing in common. */
+/* Returns false if they do not overlap. */
 static bool intersect(struct bounds *bounds, const struct bounds *other)
 {
     struct bounds both = {bounds->least > other->least ? bounds->least : other->least,
@@ -127,7 +128,7 @@ static bool intersect(struct bounds *bounds, const struct bounds *other)
     return true;
 }
 
-/* Where the wall clock contradicts the medium, it counts for nothing. */
+/* If the wall clock contradicts the medium, it is ignored. */
 static enum clock_state find_bounds_locked(struct node_clock *clock,
                                            const struct clock_sample *sample, struct bounds *ret)
 {
@@ -161,7 +162,7 @@ static int64_t error_at(int64_t offset, const struct bounds *bounds)
     return below > above ? below : above;
 }
 
-/* Towards the middle, so slowly that the time never stands still. */
+/* Slews the offset towards the middle, so slowly that the time never stands still. */
 static void slew_locked(struct node_clock *clock, const struct clock_sample *sample,
                         const struct bounds *bounds)
 {
@@ -179,7 +180,7 @@ static void set_offset_locked(struct node_clock *clock, const struct clock_sampl
     int64_t most = clock->options.error_most;
     if (clock->has_offset && clock->was_bound && error_at(clock->offset, bounds) > most &&
         error_at(middle(bounds), bounds) <= most) {
-        clock->era++; /* it was wrong: the offset is another */
+        clock->era++; /* the offset was wrong, and changes */
         clock->era_began = sample->boottime;
         clock->has_offset = false;
     }
@@ -222,7 +223,7 @@ void node_clock_look_at(struct node_clock *clock, const struct clock_sample *sam
     ret->era = clock->era;
     ret->era_began = clock->era_began;
     if (sample->boottime > clock->last.boottime)
-        clock->last = *sample; /* another thread may have a later one */
+        clock->last = *sample; /* another thread may have stored a later one */
 }
 
 void node_clock_is_watched_at(struct node_clock *clock, bool is_watched,
@@ -258,7 +259,7 @@ void node_clock_read_medium_at(struct node_clock *clock, const struct tier_readi
     struct bounds bounds = {reading->least - reading->answered, reading->most - reading->asked};
     struct bounds known = medium_now(clock, sample);
     if (clock->has_medium && !intersect(&bounds, &known)) {
-        clock->status.steps++; /* the medium's clock was set, or ours ran at another speed */
+        clock->status.steps++; /* the medium's clock was set, or ours drifted */
         clock->status.step = middle(&bounds) - middle(&known);
         begin_era_locked(clock, sample);
     }
@@ -270,8 +271,8 @@ void node_clock_read_medium_at(struct node_clock *clock, const struct tier_readi
     clock->has_medium = true;
 }
 
-/* A server that tells whole seconds tells most when its second may just have turned, or not: the
- * answer halves what is not known. */
+/* If a server's time has whole seconds, a reading is most useful when its second may or may not
+ * have just changed: the answer halves the uncertainty. */
 static int64_t next_turn_locked(struct node_clock *clock, int64_t from)
 {
     check_held(&clock->lock);
@@ -308,7 +309,7 @@ void node_clock_status_at(struct node_clock *clock, const struct clock_sample *s
 
 /* --- with the clocks of the kernel ------------------------------------------------------------ */
 
-/* The three are of one moment, but for what the scheduler does between. */
+/* All three at one moment, as far as the scheduler allows. */
 static void take_sample(struct clock_sample *ret)
 {
     for (int i = 0; i < SAMPLES_MAX; i++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When content was read, and which packs were used when, in memory only, in a table of fixed size:
- * packs that share a place in it count as used together, and after a mount all are equally old. */
+/* When content was read, and when packs were last used, only in memory, in a table of fixed size:
+ * packs that share an entry count as used together, and after a mount all are equally old. */
 #include "base/clock.h"
 #include "commit/packs_internal.h"
 #include "commit/read.h"

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The file of a pack, of any tier: chunks are placed in a buffer, each behind a frame that says
- * what the index says of it; index and trailer are put behind them. And its index is read, or made
- * again from the frames.
+/* The file of a pack, in any tier: chunks are appended to a buffer, each after a frame that repeats
+ * its index entry; index and trailer follow. Also reads the index, or rebuilds it from the frames.
  *
- * Users choose what chunks hold. So a frame has a tag under the store's key: what looks like one
- * inside of content is none. */
+ * Users choose the content of chunks. So a frame has a tag under the store's key: user data that
+ * imitates a frame does not verify. */
 #include "base/crc.h"
 #include "base/log.h"
 #include "base/vector.h"
@@ -15,9 +14,9 @@
 #include "format/le.h"
 #include "view/remote.h"
 
-#define READ_TRIES 3 /* of an index that looks damaged: the damage may be of the way here */
+#define READ_TRIES 3 /* for an index that looks damaged: the read itself may have failed */
 #define WINDOW MIB
-#define SECTOR 4096u /* of what cannot be read, so much is stepped over at a time */
+#define SECTOR 4096u /* step over data that cannot be read */
 
 static const char tag_label[] = "CairnFS pack frame";
 
@@ -202,8 +201,8 @@ int packs_read_index(struct packs *packs, uint64_t pack,
 {
     uint64_t length;
     int r = pack_read_index(packs->local->tier, packs->local->sb.store, pack, fn, arg, &length);
-    /* Written under an id that the store had before? Of a wrong owner nothing is read but the
-     * trailer. */
+    /* Written under a former id of the store? Of a pack of a wrong owner only the trailer is
+     * read. */
     for (uint16_t i = 0; i < packs->local->sb.former_count && r == -EUCLEAN; i++)
         r = pack_read_index(packs->local->tier, packs->local->sb.former[i], pack, fn, arg, &length);
     return r;
@@ -215,12 +214,12 @@ struct scan {
     const struct local *local;
     uint64_t pack, len;
     char object[32];
-    uint8_t *bytes; /* WINDOW and more, of `at` on */
+    uint8_t *bytes; /* WINDOW bytes and more, from `at` on */
     uint64_t at, have;
 };
 
-/* Something of the window cannot be read: the sector of `offset` and the next, or that
- * one alone. */
+/* Part of the window cannot be read: reads the sector at `offset` and the next, or only the
+ * first. */
 static uint64_t read_sectors(struct scan *s, uint64_t offset)
 {
     uint64_t end = align_up(offset + 1, SECTOR);
@@ -232,7 +231,7 @@ static uint64_t read_sectors(struct scan *s, uint64_t offset)
     return 0;
 }
 
-/* `need` bytes of `offset` on, or what there is of them; NULL: they cannot be read. */
+/* Returns `need` bytes from `offset` on, or as many as exist; NULL: they cannot be read. */
 static const uint8_t *scan_window(struct scan *s, uint64_t offset, size_t need, size_t *ret_len)
 {
     const struct tier_ops *ops = s->local->tier->ops;
@@ -248,7 +247,7 @@ static const uint8_t *scan_window(struct scan *s, uint64_t offset, size_t need, 
 
 enum frame { FRAME, NO_FRAME, UNREADABLE };
 
-/* Did the store put a frame there? */
+/* Is there a valid frame of this store? */
 static enum frame frame_at(struct scan *s, uint64_t offset, struct chunk_entry *ret)
 {
     uint8_t tag[PACK_TAG_LEN], expected[PACK_TAG_LEN];
@@ -263,7 +262,7 @@ static enum frame frame_at(struct scan *s, uint64_t offset, struct chunk_entry *
     return memcmp(tag, expected, sizeof tag) == 0 ? FRAME : NO_FRAME;
 }
 
-/* From frame to frame; where there is none, it is looked for. */
+/* Goes from frame to frame; if one is missing, searches for the next. */
 static void scan_frames(struct scan *s, struct entries *all)
 {
     uint64_t offset = align_up(PACK_HEADER_LEN, PACK_FRAME_ALIGN);

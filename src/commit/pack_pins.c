@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pins: a pack that holds a chunk which is about to be referred to is pinned, so that it is not
- * dropped in between. A drop begins with a mark; a marked pack is not pinned any more. */
+/* Pins: a pack with a chunk that is about to be referred to is pinned, so that it is not dropped in
+ * between. A drop begins with a mark; a marked pack can no longer be pinned. */
 #include "commit/horizon_internal.h"
 #include "commit/local.h"
 #include "commit/packs_internal.h"
@@ -75,7 +75,7 @@ void packs_unpin(struct packs *packs, uint64_t pack)
     pin_settle_locked(packs, pin);
 }
 
-/* Does a pack that the view does not know refer to chunks that it does not count for that? */
+/* Does a pack that the view does not have use bases that the view does not count as needed? */
 static bool is_rested_on_locked(struct packs *packs)
 {
     check_held(&packs->lock);

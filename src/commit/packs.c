@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs being made: chunks are named, found again if they are stored already, else encoded into a
- * buffer that becomes a pack. What is here is not in the view yet: `fresh` chunks, and packs
- * `written` until a batch that names them was applied. */
+/* Packs being made: a chunk is named, found if it is stored already, else encoded into a buffer
+ * that becomes a pack. This file has the data that the view does not have yet: `fresh` chunks, and
+ * packs `written` until a batch that names them was applied. */
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -134,7 +134,7 @@ uint64_t packs_newest_id(struct packs *packs)
     return pack_id(packs, atomic_load(&packs->next_id) - 1);
 }
 
-/* Its chunks can be read from now on. */
+/* From now on its chunks can be read. */
 static void note_durable_locked(struct packs *packs, const struct new_pack *pack)
 {
     check_held(&packs->lock);
@@ -191,7 +191,7 @@ static void hand_over_filling_locked(struct packs *packs)
     pool_submit(packs->writers, write_pack, pack);
 }
 
-/* While it waits for a buffer, another thread may begin one. */
+/* While this waits for a buffer, another thread may begin a pack. */
 static void begin_pack_locked(struct packs *packs)
 {
     check_held(&packs->lock);
@@ -208,11 +208,11 @@ static void begin_pack_locked(struct packs *packs)
     packs->filling = pack;
 }
 
-/* A chunk's bases are less deep. So with chunks of one depth alone, no pack has both, and none
- * holds itself: dead packs go, the deepest first. */
+/* The bases of a chunk have lower depths. A pack has chunks of one depth only, so it never contains
+ * a chunk and its base, and cannot keep itself alive: dead packs are dropped, deepest first. */
 static bool pack_has_place_for(const struct new_pack *pack, const struct chunk_entry *entry)
 {
-    /* Packs stay within the limit of file sizes: an eighth is for the index. */
+    /* a pack must not exceed the limit of file sizes: an eighth is for the index */
     uint64_t most = process_file_max(), index = most / 8;
     uint64_t data_max = min_u64(PACK_DATA_MAX, most - index),
              entries_max = min_u64(PACK_ENTRIES_MAX, index / PACK_ENTRY_LEN_MAX);
@@ -220,7 +220,7 @@ static bool pack_has_place_for(const struct new_pack *pack, const struct chunk_e
                                 pack->count < entries_max && pack->depth == entry->depth);
 }
 
-/* Copies a stored chunk into the pack that is being filled; *entry gets its place. */
+/* Copies a stored chunk into the pack being filled; *entry gets its place. */
 static struct new_pack *place_in_pack_locked(struct packs *packs, struct chunk_entry *entry,
                                              const struct iovec *stored, size_t parts)
 {
@@ -252,7 +252,7 @@ bool packs_pin_stored(struct packs *packs, const struct chunk_name *name, uint64
     mutex_unlock(&packs->lock);
     if (!pinned)
         return false;
-    /* The pack may have been dropped, or the chunk moved, before the pin. */
+    /* before the pin, the pack may have been dropped, or the chunk moved */
     *ret_pinned = entry.pack;
     if (view_chunk(packs->local->view, name, &entry, &refs) == 0 && entry.pack == *ret_pinned &&
         entry.ref_count == 0)
@@ -262,7 +262,7 @@ bool packs_pin_stored(struct packs *packs, const struct chunk_name *name, uint64
     return false;
 }
 
-/* False: the chunk is there already. */
+/* False: the chunk is present already. */
 static bool add_fresh_locked(struct packs *packs, const struct chunk_entry *entry, bool durable)
 {
     check_held(&packs->lock);
@@ -274,14 +274,14 @@ static bool add_fresh_locked(struct packs *packs, const struct chunk_entry *entr
     return true;
 }
 
-/* Claims the name for the caller, which will place it; false: another thread has. */
+/* Claims the name for the caller, which will place the chunk; false: another thread has. */
 static bool claim_fresh(struct packs *packs, const struct chunk_name *name)
 {
     LOCK_SCOPE(&packs->lock);
     return add_fresh_locked(packs, &(struct chunk_entry){.name = *name}, false);
 }
 
-/* `rests`: on chunks that no other thread may know to be needed. */
+/* `rests`: the chunk has bases that no other thread may know to be needed. */
 static void place_fresh(struct packs *packs, struct chunk_entry *entry, const struct iovec *stored,
                         size_t parts, bool rests)
 {
@@ -293,8 +293,8 @@ static void place_fresh(struct packs *packs, struct chunk_entry *entry, const st
         fresh->entry = *entry;
 }
 
-/* The stored bytes are those of `iov` where it stays raw, else those that `scratch` begins with: a
- * thread's buffer begins in huge pages. */
+/* The stored bytes are in `iov` if the chunk stays raw, else at the start of `scratch`: a thread's
+ * buffer begins with huge pages. */
 static void encode(struct packs *packs, const struct iovec *iov, size_t iov_count, void *scratch,
                    struct chunk_entry *entry)
 {
@@ -372,8 +372,8 @@ bool packs_limit_is_paid(struct packs *packs)
     return rate_limit_is_paid(&packs->horizon->limit);
 }
 
-/* A chunk is known only once it lies in a pack: a version that finds it, and relies on it, has it
- * with the next packs_finish(). */
+/* The chunk becomes known only once it is in a pack: a version that finds it then, and relies on
+ * it, includes it in the next packs_finish(). */
 int packs_promote(struct packs *packs, const struct chunk_entry *entry, const void *stored)
 {
     check(entry->ref_count == 0);
@@ -384,15 +384,15 @@ int packs_promote(struct packs *packs, const struct chunk_entry *entry, const vo
     struct new_pack *pack = place_in_pack_locked(
         packs, &moved, &(struct iovec){(void *)(uintptr_t)stored, entry->stored_len}, 1);
     pack->promoted += entry->stored_len;
-    /* False: another thread added it while we waited. Then it lies in two packs, which does no
-     * harm. */
+    /* False: another thread added it while this one waited. It is then in two packs, which is
+     * harmless. */
     (void)add_fresh_locked(packs, &moved, false);
     return 0;
 }
 
 /* --- finishing -------------------------------------------------------------------------------- */
 
-/* Up to the last of now: what is fetched meanwhile may make new ones without end. */
+/* Waits up to the pack that is the last one now: fetched data may add packs without end. */
 static int wait_written_locked(struct packs *packs)
 {
     check_held(&packs->lock);
@@ -419,8 +419,7 @@ int packs_finish(struct packs *packs)
     mutex_unlock(&packs->lock);
     if (r < 0)
         return r;
-    /* Also where nothing is new: what was promoted may be named by a batch already, and be
-     * relied on. */
+    /* also if nothing is new: a batch may already name a promoted pack, and rely on it */
     r = packs->local->tier->ops->sync(packs->local->tier);
     if (r < 0)
         horizon_error(packs->horizon,
@@ -480,8 +479,8 @@ void packs_retire_named(struct packs *packs)
     }
 }
 
-/* The writeback thread retires packs, and recovery is alone: what is found stays while it is looked
- * at. */
+/* Only the writeback thread retires packs, and recovery is single-threaded: so a pack found stays
+ * valid while it is used. */
 const struct new_pack *packs_find_written(struct packs *packs, uint64_t id)
 {
     LOCK_SCOPE(&packs->lock);
@@ -516,13 +515,13 @@ bool packs_have_leftovers(struct packs *packs)
     return found;
 }
 
-/* A pack that a dead daemon finished and that no batch names. */
+/* Adds a pack that a dead daemon finished and that no batch names. */
 void packs_readd(struct packs *packs, uint64_t id, uint64_t length,
                  const struct chunk_entry *entries, uint32_t count)
 {
     LOCK_SCOPE(&packs->lock);
     struct new_pack *pack;
-    /* A log may name a pack twice: a compaction did, while its record was on the way. */
+    /* a log may name a pack twice: a compaction named it while its record was being appended */
     TAILQ_FOREACH(pack, &packs->written, link)
     if (pack->id == id)
         return;

@@ -7,9 +7,9 @@
 #include "view/view.h"
 
 struct past_view {
-    unsigned slot; /* 0: the place is free */
+    unsigned slot; /* 0: the entry is free */
     struct view *view;
-    unsigned users; /* that entered it, and did not leave */
+    unsigned users; /* threads that entered it and have not left */
     int64_t used;   /* monotonic ns: when the last one entered */
 };
 
@@ -116,13 +116,13 @@ unsigned past_views_count(struct past_views *views)
     return count;
 }
 
-/* The i-th place, entered; 0: it is free. */
+/* Enters the view in the i-th entry; 0: the entry is free. */
 static unsigned enter_place(struct past_views *views, unsigned i, struct view **ret)
 {
     LOCK_SCOPE(&views->lock);
     struct past_view *place = &views->at[i];
     *ret = place->view;
-    place->users += place->slot != 0; /* it is as idle as before */
+    place->users += place->slot != 0; /* does not count as a use */
     return place->slot;
 }
 

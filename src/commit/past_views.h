@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Views of earlier states that are open beside the newest one, so that these can be browsed.
+/* Views of earlier states that are open beside the newest one, for browsing.
  *
- * Each earlier state that is known has a *slot*, a number from 1 on, and its inodes carry it in
- * their upper 16 bits, which inodes of the store do not use. So one number says which file of which
- * state is meant, and no two files have the same.
+ * Each known earlier state has a *slot*, a number from 1 on. Its inode numbers contain the slot in
+ * their upper 16 bits, which are unused in inodes of the store. So one number identifies a file in
+ * a state, uniquely.
  *
- * Here are the open ones. A view stays open while some thread has entered it. Any thread; nothing
- * blocks but the reads of the views. */
+ * This table contains the open views. A view stays open while any thread has entered it. Any
+ * thread; nothing blocks except reads of the views. */
 #pragma once
 
 #include "base/base.h"
@@ -34,25 +34,26 @@ struct past_views;
 struct view;
 
 struct past_views *past_views_new(void);
-void past_views_free(struct past_views *views); /* no view is open */
+void past_views_free(struct past_views *views); /* no view may be open */
 
-/* The view of a slot, which stays open until past_views_leave(). NULL: it is not open. */
+/* Enters the view of a slot, which stays open until past_views_leave(). NULL: it is not open. */
 CAIRN_MUST_CHECK struct view *past_views_enter(struct past_views *views, unsigned slot);
 void past_views_leave(struct past_views *views, unsigned slot);
 
-/* The view is open from now on, and entered by the caller. There is a place for it. */
+/* Adds an open view, entered by the caller. The table must have room. */
 void past_views_add(struct past_views *views, unsigned slot, struct view *view);
-/* Takes out the least recently used view that nobody has entered since `before` (monotonic ns), for
- * the caller to close. NULL: there is none. */
+/* Removes the least recently used view that no thread has entered since `before` (monotonic ns),
+ * for the caller to close. NULL: none. */
 CAIRN_MUST_CHECK struct view *past_views_take_idle(struct past_views *views, int64_t before,
                                                    unsigned *ret_slot);
-/* Takes out any, also one that was entered and will not be left: no thread uses them any more. */
+/* Removes any view, even one that was entered and never left: call when no thread uses them any
+ * more. */
 CAIRN_MUST_CHECK struct view *past_views_take_any(struct past_views *views, unsigned *ret_slot);
 unsigned past_views_count(struct past_views *views);
 
-/* A chunk's place on NVMe, by any of the open views. -ENOENT. Reads views. */
+/* A chunk's place on NVMe, according to any of the open views. -ENOENT. Reads views. */
 CAIRN_MUST_CHECK int past_views_find_local(struct past_views *views, const struct chunk_name *name,
                                            struct chunk_entry *ret);
-/* A chunk's place in the remote, by any of the open views. -ENOENT. Reads views. */
+/* A chunk's place in the remote, according to any of the open views. -ENOENT. Reads views. */
 CAIRN_MUST_CHECK int past_views_find_place(struct past_views *views, const struct chunk_name *name,
                                            struct chunk_entry *ret);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pieces of drafts: when the stage runs full of drafts, the largest is written in pieces before it
+/* Pieces of drafts: when the stage fills up with drafts, the largest is written in pieces before it
  * is sealed, and ranges that crowd the stage's table are gathered. */
 #include "commit/history_internal.h"
 #include "commit/horizon_internal.h"
@@ -12,7 +12,7 @@
 
 #define PIECE_MIN (16 * MIB)
 #define PIECE_MAX (128 * MIB)
-#define PIECE_CROWDED_MIN (64 * KIB) /* less would free nothing worth the I/O */
+#define PIECE_CROWDED_MIN (64 * KIB) /* smaller pieces would free too little for the I/O */
 #define PIECE_PARTS_MAX 65536u
 #define GATHER_MAX 32u /* stretches at a time */
 
@@ -33,8 +33,8 @@ static void take_unlogged(struct new_pack *pack, void *arg)
     pack->logged = true;
 }
 
-/* Chunks that are durable, in packs of which the stage's log tells a recovery that they are no
- * leftovers. */
+/* Makes chunks durable, and names their packs in the stage's log, so that a recovery does not treat
+ * them as leftovers. */
 static int finish_packs(struct commit *commit)
 {
     struct unlogged packs = {0};
@@ -61,7 +61,7 @@ static void exchange_pieces(struct commit *commit, uint64_t ino, const struct st
     }
 }
 
-/* False: the parts stay as they are. */
+/* False: the parts stay unchanged. */
 static bool write_stretch(struct pieces *pieces, uint64_t ino, const struct stage_part *parts,
                           size_t count, bool more)
 {
@@ -79,12 +79,12 @@ static bool write_stretch(struct pieces *pieces, uint64_t ino, const struct stag
         packs_abandon(commit->packs);
     bool wrote = r == 0 && content.extents.count > 0;
     if (wrote) {
-        /* The chunker is behind the last chunk that is stored: the next piece goes on there. */
+        /* the chunker is after the last stored chunk: the next piece continues there */
         const struct extent *last = &content.extents.at[content.extents.count - 1];
         pieces->ino = ino;
         pieces->next = last->offset + last->length;
     } else {
-        /* It moved over content that is not stored, and that comes again. */
+        /* it has advanced over content that is not stored, and that is read again */
         chunker_done(&pieces->state);
         pieces->ino = pieces->next = 0;
     }
@@ -92,7 +92,7 @@ static bool write_stretch(struct pieces *pieces, uint64_t ino, const struct stag
     return wrote;
 }
 
-/* Writes one piece of the draft. False: there was nothing large enough. */
+/* Writes one piece of the draft. False: no part of it was large enough. */
 static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
 {
     struct stage *stage = pieces->commit->local->stage;
@@ -112,19 +112,19 @@ static bool write_piece(struct pieces *pieces, uint64_t ino, uint64_t min_bytes)
 /* --- gathering -------------------------------------------------------------------------------- */
 
 enum gathered {
-    GATHERED_NONE, /* nothing can be */
+    GATHERED_NONE, /* nothing can be gathered */
     GATHERED_SOME,
-    GATHER_CHANGES, /* the files change meanwhile */
+    GATHER_CHANGES, /* the files are being changed */
     GATHER_NO_ROOM, /* it is not known yet whether NVMe has room */
     GATHER_NO_SLAB,
 };
 
-/* Gathers in one range the bytes of SLAB_PAYLOAD of a file without a name. GATHERED_NONE also where
- * its content cannot be read, or NVMe is full. */
+/* Gathers the bytes of one stretch (SLAB_PAYLOAD) of a file without a name into one range. Returns
+ * GATHERED_NONE also if its content cannot be read, or NVMe is full. */
 static enum gathered gather_range(struct commit *commit, const struct stage_scattered *scattered)
 {
     struct stage *stage = commit->local->stage;
-    /* Holes become bytes, which must have a place on NVMe, too. */
+    /* holes become bytes, which need room on NVMe, too */
     int r = room_admit_own(commit->room, scattered->length);
     if (r < 0)
         return r == -EAGAIN ? GATHER_NO_ROOM : GATHERED_NONE;
@@ -139,12 +139,13 @@ static enum gathered gather_range(struct commit *commit, const struct stage_scat
         stage_slab_give(stage, slab);
         return r < 0 ? GATHERED_NONE : GATHER_CHANGES;
     }
-    change_notify(commit->change, &(uint64_t){scattered->ino}, 1, false); /* holes count now */
+    /* holes count as allocated now */
+    change_notify(commit->change, &(uint64_t){scattered->ino}, 1, false);
     return GATHERED_SOME;
 }
 
-/* One whose content cannot be read is no reason to give up others. Without room or a slab, *at is
- * where to go on. */
+/* A stretch whose content cannot be read does not stop the others. Without room or a slab, *at is
+ * where to continue. */
 static enum gathered gather_these(struct commit *commit, const struct stage_scattered *found,
                                   size_t count, struct stage_scattered *at)
 {
@@ -161,7 +162,7 @@ static enum gathered gather_these(struct commit *commit, const struct stage_scat
     return all;
 }
 
-/* Goes on where it ended, until some are gathered, or nothing can be, in no file. */
+/* Continues where it ended, until some stretches are gathered, or none can be, in any file. */
 static enum gathered gather_scattered(struct pieces *pieces)
 {
     struct stage_scattered found[GATHER_MAX];
@@ -189,9 +190,9 @@ static bool write_largest(struct pieces *pieces, uint64_t least)
            write_piece(pieces, ino, least);
 }
 
-/* Writers wait, or soon will: the largest draft goes to NVMe in pieces. Many small scattered writes
- * fill the table of ranges, and pieces of their size would free nothing worth the I/O: what has
- * most of them is sealed, or gathered where it has no name. */
+/* Writers wait, or soon will: the largest draft is written to NVMe in pieces. Many small scattered
+ * writes fill the table of ranges, and pieces of their size would free too little for the I/O: the
+ * draft with the most ranges is sealed or, if its file has no name, gathered. */
 bool pieces_relieve(struct pieces *pieces, bool waiting, bool filling_up)
 {
     struct commit *commit = pieces->commit;
@@ -204,14 +205,14 @@ bool pieces_relieve(struct pieces *pieces, bool waiting, bool filling_up)
         return false;
     enum gathered gathered = crowded ? gather_scattered(pieces) : GATHERED_NONE;
     pieces->has_gathered = gathered == GATHERED_SOME;
-    /* Waiters for that are only waking up. */
+    /* writers that waited for that are only waking up */
     if (pieces->has_gathered || (just_gathered && !crowded))
         return pieces->has_gathered;
     bool relieved = write_largest(pieces, waiting ? CHUNK_SIZE_MAX : PIECE_MIN) ||
                     (crowding && history_seal(commit->history, crowding) == 0);
     if (!relieved && waiting && (!crowded || gathered == GATHER_NO_SLAB))
         relieved = write_largest(pieces, crowded ? PIECE_CROWDED_MIN : 1);
-    /* Operations that are carried as versions give room, too. */
+    /* operations carried with versions free room, too */
     bool may_clear =
         gathered == GATHER_CHANGES || gathered == GATHER_NO_ROOM ||
         (gathered == GATHER_NO_SLAB && history_oldest(commit->history, &seq, &happened));

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Priority of the threads that work for writeback.
  *
- * They have a small share of the CPU, not only what others leave: where every core is busy nothing
- * is left (data loaders do that), and a checkpoint would stay in DRAM for as long. A caller that
- * begins to wait for them raises them at once, also in the middle of a round. Where the daemon may
- * not raise what it has lowered (no CAP_SYS_NICE), they stay as they are. */
+ * They have a small share of the CPU, rather than only idle time: if every core is busy (data
+ * loaders do that) there is no idle time, and a checkpoint would stay in DRAM for as long. A caller
+ * that begins to wait for them raises them at once, even in the middle of a round. If the daemon
+ * may not raise priorities that it has lowered (no CAP_SYS_NICE), they stay as they are. */
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "commit/horizon_internal.h"
 
-#define LOW_STEPS 10 /* of nice: about a tenth of what a thread of normal priority gets */
+#define LOW_STEPS 10 /* of nice: about a tenth of the share of a thread with normal priority */
 
 static void set_nice(pid_t thread, int nice)
 {
     (void)setpriority(PRIO_PROCESS, (id_t)thread, nice);
 }
 
-/* One step up and down again: tried the other way round, the step down would remain where the
- * answer is no. */
+/* Tries one step up and back down: in the other order, the step down would remain if the step up is
+ * refused. */
 static bool may_raise(int nice)
 {
     return setpriority(PRIO_PROCESS, 0, nice - 1) == 0 && setpriority(PRIO_PROCESS, 0, nice) == 0;
@@ -67,8 +67,8 @@ void priority_raise(struct priority *priority)
     set_priority_locked(priority, false);
 }
 
-/* The lock is held while waiters are looked for: a caller that begins to wait after that raises
- * what was lowered here. */
+/* Holds the lock while it checks for waiters: a caller that begins to wait later raises the
+ * priority again. */
 void priority_settle(struct priority *priority, struct horizon *horizon, bool is_busy)
 {
     LOCK_SCOPE(&priority->lock);

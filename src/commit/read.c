@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chunks on NVMe: each is read whole, decoded, and verified against its name before a byte of it is
- * given to a caller. One that refers to others is decoded beside these, which are read so first.
- * And what writeback reads of a file itself, from the stage and NVMe; fetch/plan.c reads for
- * all else. */
+/* Chunks on NVMe: each is read whole, decoded, and verified against its name before any byte of it
+ * is returned. The bases of a chunk are read first, in the same way. Also the reads of files by
+ * writeback, from the stage and NVMe; fetch/plan.c handles all other reads. */
 #include "base/cause.h"
 #include "base/hex.h"
 #include "base/pool.h"
@@ -20,18 +19,18 @@ int packs_find(struct packs *packs, const struct chunk_name *name, struct chunk_
     int r = view_chunk(packs->local->view, name, ret, &refs);
     if (r == 0 && ret->pack == 0)
         r = -ENOENT;
-    /* A chunk that got another place since, which went with the last file that referred to it. */
+    /* a chunk that has moved since, or that was dropped with the last file that referred to it */
     return r == -ENOENT && packs->past ? past_views_find_local(packs->past, name, ret) : r;
 }
 
-/* The chunks that one refers to, decoded. */
+/* The bases of a chunk, decoded. */
 struct read_bases {
     uint8_t *raw[CHUNK_REFS_MAX];
     uint32_t len[CHUNK_REFS_MAX];
     struct iovec refs[CHUNK_REFS_MAX]; /* the bytes that the references name */
 };
 
-/* A chunk that is less deep than `below`: so each chain ends, whatever an index says. */
+/* Reads a chunk of a depth less than `below`, so that each chain ends, whatever an index says. */
 static int read_chunk(struct packs *packs, const struct chunk_name *name, unsigned below, void *buf,
                       uint32_t *ret_len)
 {
@@ -42,13 +41,14 @@ static int read_chunk(struct packs *packs, const struct chunk_name *name, unsign
             return -EUCLEAN;
         *ret_len = entry.raw_len;
         int r = packs_read_at(packs, &entry, buf);
-        if (r != -ENOENT) /* it may have left the pack since we asked */
+        if (r != -ENOENT) /* it may have left the pack since the look-up */
             return r;
     }
     return -ENODATA;
 }
 
-/* A base has its place as long as the entry that refers to it: without one, so is that entry. */
+/* A base keeps its place as long as an entry refers to it: if it has none, that entry has moved,
+ * too. */
 static int note_lost_base(struct packs *packs, const struct chunk_name *base, int error)
 {
     char hex[17];
@@ -63,7 +63,7 @@ static int note_lost_base(struct packs *packs, const struct chunk_name *base, in
     return -ENOLINK;
 }
 
-/* Several references may be to one base. */
+/* The first reference to the same base: several may refer to one. */
 static size_t first_to(const struct chunk_entry *entry, size_t i)
 {
     size_t first = 0;
@@ -144,7 +144,7 @@ struct reading {
     uint64_t offset;
     uint8_t *buf;
     size_t done;
-    bool has_moved; /* a chunk is not where the view said: it moved, or was superseded */
+    bool has_moved; /* a chunk is not where the view said: it has moved, or was superseded */
 };
 
 static int read_extent(const struct view_extent *part, void *arg)
@@ -173,10 +173,10 @@ static int read_below(struct packs *packs, uint64_t ino, uint64_t offset, void *
         rd.has_moved = false;
         r = view_extents(packs->local->view, ino, offset, length, read_extent, &rd);
     }
-    /* A file that was made after the view is in the stage, all of it: this is a hole. */
+    /* a file created after the view's snapshot is completely in the stage: this is a hole */
     if (r < 0 && (r != -ENOENT || rd.has_moved))
         return r;
-    /* Past the end of the file. */
+    /* past the end of the file */
     memset((uint8_t *)buf + rd.done, 0, length - rd.done);
     return 0;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Pins of packs in the remote: while a reference to a chunk there is made, no head leaves the packs
- * unreferenced that have the chunk and what it rests on. The ids of packs there and on NVMe are of
- * one series, and so are the pins. */
+/* Pins of packs in the remote: while a reference to a chunk there is being made, no head leaves the
+ * packs of the chunk and its bases unreferenced. Packs there and on NVMe have unique ids, and share
+ * the table of pins. */
 #include "commit/local.h"
 #include "commit/packs_internal.h"
 #include "view/remote.h"
 
 #define TRIES 8
-#define DOOM_WAIT_MS 250 /* a mark lasts for a change of the view */
+#define DOOM_WAIT_MS 250 /* a mark lasts for one change of the view */
 
 static bool is_suspect(struct view *view, uint64_t id)
 {
@@ -55,8 +55,8 @@ bool packs_await_dooms(struct packs *packs, uint64_t dooms)
     return was_set;
 }
 
-/* A place is lost only between a mark and its end: without one in between, what was found is
- * pinned. */
+/* A place is lost only between a mark and its end: if there was no mark in between, the place found
+ * is pinned. */
 uint64_t packs_pin_remote(struct packs *packs, const struct chunk_name *name,
                           struct remote_pins *ret)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Room on NVMe: bytes are acknowledged only against room that the medium has already given us.
+/* Room on NVMe: bytes are acknowledged only against room that the medium has already granted.
  *
- * A thread keeps files allocated ahead (the tier's reserve) for everything that the stage holds and
- * is not durable, plus some more; a write is admitted when what is granted covers it: what is held,
- * less what packs took of it since the thread looked. So writing back what was acknowledged cannot
- * meet ENOSPC, and a cap is kept however fast content is written back. When the medium gives no
- * more, a write waits as long as garbage collection, eviction or a deletion may free space. It
- * fails with ENOSPC when a search for space that began after the write did found none. */
+ * A thread keeps files allocated ahead (the tier's reserve) for all staged data that is not
+ * durable, plus some more. A write is admitted if the granted bytes cover it: the reserve, less the
+ * packs written since the thread last looked. So writing back acknowledged data cannot meet ENOSPC,
+ * and a cap is kept however fast content is written back. If the medium grants no more, a write
+ * waits as long as garbage collection, eviction or a deletion may free space. It fails with ENOSPC
+ * if a search for space that began after the write found none. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -24,24 +24,25 @@
 
 #define AHEAD_MAX (512 * MIB)
 #define AHEAD_SHARE 8u /* of the cap, at most */
-/* Frames, index, trailer and padding for staged content, in chunks of 4 KiB and more. */
+/* Frames, index, trailer and padding for staged content, in chunks of 4 KiB and more: one part in
+ * 28. */
 #define OVERHEAD_SHARE 28u
 #define SLACK (2 * MIB)
 /* The view may write so much before the next look: its log grows in steps. */
 #define VIEW_MIN (24 * MIB)
 #define JOURNAL_STEP (16 * MIB) /* a segment */
-/* The share of a compaction's room for names and attributes when content has all else: they need
- * little, and wait for no content. */
+/* Part of a compaction's room left for names and attributes when content has used up the rest: they
+ * need little, and do not wait for content. */
 #define CHANGES_SHARE (8 * MIB)
-#define REFUSE_TRIES 5u /* of a cut, in about 0.3 s */
-/* For descriptors: others of the process, or of the machine, mostly close some before. */
+#define REFUSE_TRIES 5u /* attempts to write a cut, in about 0.3 s */
+/* For lack of descriptors: other users of the process or machine mostly close some earlier. */
 #define SHORTAGE_MAX_NS (5 * SECOND_NS)
-/* Empty files held for packs that are shorter than a unit of room, so that what was acknowledged
- * needs no inode that others may have taken. */
+/* Empty files reserved for packs shorter than a unit of room, so that acknowledged data needs no
+ * inode that others may have taken. */
 #define FILES_AHEAD 16u
-/* The part of the disk that is never promised to content: what the view and the journal grow by,
- * and the pack that a compaction makes before those go that it makes room of. With less the view
- * could not follow the cut that drops them. */
+/* The part of the disk that is never granted to content: growth of the view and the journal, and
+ * the pack that a compaction writes before the packs that it empties are dropped. With less, the
+ * view could not follow the cut that drops them. */
 #define DISK_MARGIN (TIER_RESERVE_UNIT + JOURNAL_STEP + 2 * VIEW_MIN)
 
 struct room *room_new(struct local *local, struct horizon *horizon,
@@ -71,7 +72,7 @@ void room_on_room(struct room *room, void (*fn)(void *arg), void *arg)
     room->on_room_arg = arg;
 }
 
-/* Fetched chunks that no batch names yet need room as staged ones do. */
+/* Fetched chunks that no batch names yet need room like staged ones. */
 static uint64_t staged_bytes(struct room *room)
 {
     uint64_t dirty = room->sources->staged(room->sources_arg) + room_promoted(room);
@@ -90,11 +91,11 @@ uint64_t room_used(struct room *room)
     return packs + room->journal_bytes + room->view_bytes + room->runs_bytes + room->snapshot_bytes;
 }
 
-/* The most that may be held for content. */
+/* Upper limits of the reserve for content. */
 struct limits {
     uint64_t by_cap, by_disk;
-    uint64_t with_changes; /* for content, and names and attributes besides */
-    /* now; what was held a while ago may be packs meanwhile: only the tier knows what still is */
+    uint64_t with_changes; /* for content, names and attributes together */
+    /* current reserve; files reserved a while ago may be packs by now: only the tier knows */
     uint64_t held;
 };
 
@@ -105,7 +106,7 @@ static uint64_t bytes_less(uint64_t bytes, uint64_t taken)
 
 static struct limits find_limits(struct room *room)
 {
-    /* One pack's worth is never given away: compaction needs room to make room. */
+    /* One pack's worth is never granted: compaction needs room to make room. */
     uint64_t used = room_used(room) + TIER_RESERVE_UNIT;
     uint64_t cap = room->local->options.cap_bytes ? room->local->options.cap_bytes : UINT64_MAX / 2;
     struct limits limits = {.by_cap = bytes_less(cap, used),
@@ -147,14 +148,14 @@ uint64_t room_missing(struct room *room)
                       holdable_bytes(room));
 }
 
-/* Holds what is needed and some more: by whole packs, and at a limit all that there is. */
+/* Reserves the needed bytes and some more: in whole packs, or all available bytes at a limit. */
 static int reserve_room(struct room *room, const struct limits *limits, uint64_t need,
                         uint64_t *ret_held)
 {
     uint64_t wanted = align_up(need + ahead_of(room), TIER_RESERVE_UNIT);
     if (wanted > limits->by_cap)
         wanted = align_down(limits->by_cap, MIB);
-    /* Held room already serves as the margin too: others would fill it if it were given back. */
+    /* the reserve also serves as the margin: if it were given back, others would use it */
     if (wanted > limits->by_disk)
         wanted = max_u64(align_down(limits->by_disk, MIB), min_u64(limits->held, wanted));
     int r = room->local->tier->ops->reserve(room->local->tier, wanted, FILES_AHEAD, ret_held);
@@ -165,8 +166,8 @@ static int reserve_room(struct room *room, const struct limits *limits, uint64_t
     return r;
 }
 
-/* Stores the space that the thread found, less what packs took since it looked. True: more bytes
- * may be admitted than before. */
+/* Stores the result of the thread's look, less the packs written since. True: more bytes may be
+ * admitted than before. */
 static bool note_granted_locked(struct room *room, const struct limits *limits, uint64_t held,
                                 uint64_t taken, uint64_t need)
 {
@@ -179,8 +180,8 @@ static bool note_granted_locked(struct room *room, const struct limits *limits, 
     return room->left > before;
 }
 
-/* One round of the thread. A writer that waits is told only of what it may be waiting for: it asks
- * again, which asks for a round. */
+/* One round of the thread. Wakes a waiting writer only if its condition may have changed: it checks
+ * again, which requests another round. */
 static void adjust(struct room *room)
 {
     mutex_lock(&room->lock);
@@ -215,7 +216,7 @@ static void *room_main(void *arg)
         (void)pthread_cond_broadcast(&room->changed);
         if (!room->wanted && !room->stopping)
             (void)mutex_wait(&room->lock, &room->changed, 1000);
-        /* Once a second even unasked: the disk is not only ours. */
+        /* once a second even without a request: others use the disk, too */
         room->wanted = true;
     }
     mutex_unlock(&room->lock);
@@ -229,7 +230,7 @@ static void ask_for_room_locked(struct room *room)
     (void)pthread_cond_broadcast(&room->changed);
 }
 
-/* A whole round, from now on. False: the thread ends. */
+/* Waits for one whole round that begins after this call. False: the thread is ending. */
 static bool adjust_now(struct room *room)
 {
     LOCK_SCOPE(&room->lock);
@@ -249,8 +250,8 @@ void room_spend(struct room *room, uint64_t bytes)
     ask_for_room_locked(room);
 }
 
-/* For the request that the thread works for: when it began to wait, monotonic ns; 0: it did not, or
- * there is none. */
+/* When the request of the calling thread began to wait, monotonic ns; 0: it did not wait, or there
+ * is no request. */
 static _Thread_local int64_t waits_since;
 
 void room_waits_since(int64_t ns)
@@ -258,7 +259,7 @@ void room_waits_since(int64_t ns)
     waits_since = ns;
 }
 
-/* -EAGAIN: it is not granted now. */
+/* -EAGAIN: not granted now. */
 static int admit_locked(struct room *room, uint64_t need)
 {
     check_held(&room->lock);
@@ -267,7 +268,7 @@ static int admit_locked(struct room *room, uint64_t need)
     return need <= room->granted ? 0 : -EAGAIN;
 }
 
-/* Errors that another try in another file does not mend, unlike those of a bad sector. */
+/* Errors that a retry in another file does not fix, unlike a bad sector. */
 static bool is_refusal(int error)
 {
     return error == -ENOSPC || error == -EDQUOT || error == -EFBIG || error == -EROFS ||
@@ -281,7 +282,7 @@ static int note_refusal(int error)
     return error == -EDQUOT ? -ENOSPC : error == -EFBIG || error == -EROFS ? error : -EIO;
 }
 
-/* Are there descriptors again before long? */
+/* May descriptors become available soon? */
 static bool may_be_short(struct room *room, int error)
 {
     LOCK_SCOPE(&room->lock);
@@ -300,7 +301,7 @@ void room_note_try(struct room *room, unsigned tries, int error)
     if (refusal && tries < REFUSE_TRIES)
         return;
     if (refusal == -EFBIG || refusal == -EMFILE)
-        process_raise_limits(); /* they were lowered under the daemon */
+        process_raise_limits(); /* the limits were lowered while the daemon ran */
     if (is_short)
         return;
     mutex_lock(&room->lock);
@@ -331,7 +332,7 @@ bool room_refuses(struct room *room)
     return room->refusal != 0;
 }
 
-/* Has the request waited, and was a whole search since then in vain? */
+/* Has the request waited through a whole search that found nothing? */
 static int refuse_locked(const struct room *room)
 {
     check_held(&room->lock);
@@ -372,7 +373,7 @@ int room_admit_own(struct room *room, uint64_t bytes)
     return r < 0 && room->hopeless ? -ENOSPC : r;
 }
 
-/* --- fetched chunks: they may have room that nothing else needs now --------------------------- */
+/* --- fetched chunks: may use room that nothing else needs now --------------------------------- */
 
 struct event *room_more(struct room *room)
 {
@@ -386,7 +387,7 @@ uint64_t room_promoted(struct room *room)
 
 bool room_promote(struct room *room, uint64_t bytes, bool asks)
 {
-    /* Writers come first: half of the room held ahead for them stays theirs. */
+    /* writers have precedence: half of the room reserved ahead for them stays theirs */
     uint64_t need = staged_need(room) + bytes + min_u64(ahead_of(room) / 2, TIER_RESERVE_UNIT);
     LOCK_SCOPE(&room->lock);
     if (asks && need + ahead_of(room) / 2 > room->granted)
@@ -408,7 +409,7 @@ void room_promote_done(struct room *room, uint64_t bytes)
         event_signal(&room->horizon->progress);
 }
 
-/* Bytes of the files in a directory of the store. */
+/* Total bytes of the files in a directory of the store. */
 static uint64_t bytes_of_directory(struct room *room, const char *name)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", room->local->path, name);
@@ -474,8 +475,8 @@ int room_for_view(struct room *room)
     TRY(tier->ops->space(tier, &space));
     if (space.free_bytes >= VIEW_MIN)
         return 0;
-    /* Others filled the disk: the room that we hold gives way, since the bytes that it is held for
-     * are being written now. */
+    /* others have filled the disk: releases the reserve, since the bytes for which it was reserved
+     * are being written now */
     uint64_t held = 0;
     int r =
         tier->ops->reserve(tier, bytes_less(space.held_bytes, 2 * VIEW_MIN), FILES_AHEAD, &held);
@@ -519,7 +520,7 @@ void room_settle(struct room *room, int64_t began, bool found)
 
 int room_start(struct room *room)
 {
-    mutex_lock(&room->lock); /* the writeback thread runs, and asks, too */
+    mutex_lock(&room->lock); /* the writeback thread runs and calls in, too */
     ask_for_room_locked(room);
     mutex_unlock(&room->lock);
     adjust(room);

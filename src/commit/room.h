@@ -12,46 +12,48 @@ struct room;
 /* --- room.c ----------------------------------------------------------------------------------- */
 
 void room_stop(struct room *room);
-/* The room in use changed: sizes that are not kept current elsewhere are read again. The writeback
- * thread. */
+/* The room in use has changed: reads the sizes that are not kept current elsewhere. Writeback
+ * thread only. */
 void room_account(struct room *room);
-/* STORE/runs changed. Any thread. */
+/* STORE/runs has changed. Any thread. */
 void room_account_runs(struct room *room);
 uint64_t room_used(struct room *room);
-/* Bytes that may still be staged and written, as far as is known now, if `more` came free. */
+/* Bytes that may still be staged and written, as far as is known now, if `more` became free. */
 uint64_t room_available(struct room *room, uint64_t more);
-/* The view's database cannot bear a full disk: there is room for it to write, or -ENOSPC. */
+/* Ensures room for the view's database to write, since it does not survive a full disk; -ENOSPC. */
 CAIRN_MUST_CHECK int room_for_view(struct room *room);
-/* Gives inodes that are held back to the medium: the view's database found none. Until the room is
- * adjusted again, in a second. */
+/* Releases reserved inodes, because the view's database found none. They are reserved again at the
+ * next adjustment, in a second. */
 void room_give_files(struct room *room);
-/* Could one more pack be made, and be in a cut that the view follows, beside all that is staged? */
+/* Is there room for one more pack, and for a cut with it that the view can follow, besides all
+ * staged data? */
 bool room_for_moving(struct room *room);
-/* Bytes that would have to come free until all is held that should be. */
+/* Bytes that must become free before the whole reserve is held. */
 uint64_t room_missing(struct room *room);
-/* Is there less than writers ask for? */
+/* Is there less room than writers need? */
 bool room_is_short(struct room *room);
-/* Fetched bytes may be promoted; they count until a batch names them. False: there is no room
- * now; room_more() is signalled when it is worth another try. `asks`: the thread is to look for
- * room now where there is little: not in such a try, which follows a look. */
+/* Reserves room to promote fetched bytes; they count until a batch names them. False: no room now;
+ * room_more() is signalled when a retry makes sense. `asks`: if room is short, makes the thread
+ * look for some; not to be set in a retry, which follows such a look. */
 bool room_promote(struct room *room, uint64_t bytes, bool asks);
 void room_promote_done(struct room *room, uint64_t bytes);
 uint64_t room_promoted(struct room *room);
-/* The event of room_promote(): for those that wait, and those that end their wait. */
+/* The event of room_promote(): for waiters, and for those that end a wait. */
 struct event *room_more(struct room *room);
 
-/* Bytes of snapshots of the store that are not in packs count as used. The writeback thread. */
+/* Counts bytes of snapshots outside packs as used. Writeback thread only. */
 void room_note_snapshots(struct room *room, uint64_t bytes);
 
 /* --- gc.c ------------------------------------------------------------------------------------- */
 
-/* Adds a chunk that lives in `pack` to a new one, if its place is there. */
+/* gc_move_chunk(): adds a chunk that is live in `pack` to a new pack, if its place is there. */
 struct moving {
     struct commit *commit;
     uint64_t pack;
     uint8_t *raw, *stored;
 };
-/* Could gc free something of it, were it not pinned: all, or by moving what lives? */
+/* Could gc free part of the pack, if it were not pinned: all of it, or by moving its live
+ * chunks? */
 struct view_pack;
 bool gc_frees(const struct view_pack *pack);
 CAIRN_MUST_CHECK int gc_move_chunk(const struct chunk_entry *entry, void *moving);

@@ -43,7 +43,7 @@ static void set_wanted(struct round_cut *of, bool is_wanted, uint64_t after)
     of->after = after;
 }
 
-/* NULL: it is not there yet. With it, drops are held. */
+/* NULL: not made yet. With a cut, drops are held. */
 static struct view_cut *take_cut(struct round_cut *of, struct rounds_span *ret_span)
 {
     LOCK_SCOPE(&of->lock);
@@ -71,7 +71,7 @@ int round_cut_await(struct commit *commit, const struct round_cut_wish *wish,
     return *ret_cut ? 0 : -ECANCELED;
 }
 
-/* False: it is not wanted any more. */
+/* False: the cut is not wanted any more. */
 static bool give_cut(struct round_cut *of, struct view_cut *cut, const struct rounds_span *span)
 {
     LOCK_SCOPE(&of->lock);
@@ -83,7 +83,7 @@ static bool give_cut(struct round_cut *of, struct view_cut *cut, const struct ro
     return true;
 }
 
-/* Drops that are under way end first: the next offer comes then. */
+/* Drops in progress must end first: the next offer comes then. */
 static struct view_cut *make_cut(struct commit *commit)
 {
     struct view_cut *cut = NULL;

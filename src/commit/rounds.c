@@ -5,20 +5,20 @@
 
 struct rounds {
     int64_t length;
-    uint64_t passed; /* the newest round that was noted, or is not known */
-    /* of the last look */
+    uint64_t passed; /* the newest round that is noted or skipped */
+    /* as of the last look */
     bool is_bound;
     uint64_t era;
     int64_t error, offset; /* the time minus CLOCK_BOOTTIME */
     uint64_t dropped;
-    int64_t numbered_at; /* ns since 1970: the newest number; 0: none yet */
-    int64_t hold_until;  /* CLOCK_BOOTTIME: of the windows that have begun */
+    int64_t numbered_at; /* ns since 1970: when the newest number was assigned; 0: none yet */
+    int64_t hold_until;  /* CLOCK_BOOTTIME: end of the windows that have begun */
     unsigned count;
-    struct rounds_span spans[SPANS_MAX]; /* ascending; each with another number */
+    struct rounds_span spans[SPANS_MAX]; /* ascending; adjacent spans have different numbers */
 };
 
-/* The newest round of which the window has begun by this clock: nothing is numbered any more that
- * could come before it. */
+/* The newest round whose window has begun by this clock: no operation numbered from now on can
+ * precede that round. */
 static uint64_t newest_begun(const struct rounds *rounds, int64_t now, int64_t error)
 {
     return (uint64_t)((now + error) / rounds->length);
@@ -41,8 +41,8 @@ static void lose_up_to(struct rounds *rounds, uint64_t last)
     rounds->passed = max_u64(rounds->passed, last);
 }
 
-/* Nodes that share the clock that was set see that no earlier than this one did, or no later: by
- * the clock of before no node has noted a round behind these. */
+/* Other nodes that share the changed clock notice the change within half a round of this one: by
+ * the old clock, no node has noted a round after these. */
 static void end_era(struct rounds *rounds, const struct clock_look *look)
 {
     int64_t last = look->boottime + rounds->offset + rounds->error + rounds->length / 2;
@@ -53,7 +53,7 @@ static void end_era(struct rounds *rounds, const struct clock_look *look)
     rounds->is_bound = false;
 }
 
-/* A window that has begun lasts as long as was said then, and longer where the error grew. */
+/* A window that has begun lasts as long as computed then, or longer if the error has grown. */
 static void begin_hold(struct rounds *rounds, const struct clock_look *look)
 {
     int64_t begun = (int64_t)newest_begun(rounds, look->now, look->error);
@@ -80,7 +80,7 @@ static void see(struct rounds *rounds, const struct clock_look *look)
     begin_hold(rounds, look);
 }
 
-/* A window that is about to begin counts as one that has. */
+/* A window that is about to begin counts as begun. */
 int64_t rounds_hold(struct rounds *rounds, const struct clock_look *look, int64_t ahead)
 {
     see(rounds, look);
@@ -94,7 +94,7 @@ int64_t rounds_hold(struct rounds *rounds, const struct clock_look *look, int64_
     return then > newest_begun(rounds, look->now, look->error) ? left : 0;
 }
 
-/* How much a choice by all nodes prefers some round of a span: trailing zero bits of the best. */
+/* How strongly all nodes prefer a round of this span: trailing zero bits of its best round. */
 static unsigned preference(uint64_t lo, uint64_t hi)
 {
     unsigned bits = 0;
@@ -103,7 +103,8 @@ static unsigned preference(uint64_t lo, uint64_t hi)
     return bits;
 }
 
-/* Room for one more: the span goes that would be chosen last, which is the oldest of those. */
+/* Makes room for one more span: removes the one with the lowest preference, the oldest of
+ * equals. */
 static void drop_least(struct rounds *rounds)
 {
     unsigned least = 0;
@@ -160,7 +161,7 @@ void rounds_pass(struct rounds *rounds, const struct clock_look *look, uint64_t 
         (struct rounds_span){first, begun, newest, rounds->numbered_at, 0};
 }
 
-/* The part of a span behind round `after`. False: there is none. */
+/* Clips a span to the rounds after `after`. False: none. */
 static bool clip(const struct rounds_span *span, uint64_t after, struct rounds_span *ret)
 {
     *ret = *span;
@@ -169,7 +170,8 @@ static bool clip(const struct rounds_span *span, uint64_t after, struct rounds_s
 }
 
 /* All nodes that publish less often than every 2^bits rounds have a round with so many zero bits in
- * common. A number that stays is told for all rounds to come until there is another. */
+ * common. A span of several rounds is common, too: its number stays valid at later rounds until the
+ * next number. */
 static bool is_common(const struct rounds_span *span, unsigned bits)
 {
     return span->hi > span->lo || preference(span->lo, span->hi) >= bits;

@@ -11,7 +11,7 @@
 #define WRITE_BUFFER (256 * KIB)
 #define VERIFY_BUFFER (256 * KIB)
 
-/* Two nodes may give runs the same id. */
+/* The name includes the node, as two nodes may use the same run id. */
 char *run_path(const struct local *local, const struct run_info *info, const char *suffix)
 {
     unsigned long long id = info->id;
@@ -25,7 +25,7 @@ int run_directory_make(const struct local *local)
     return mkdir(path, 0700) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-/* --- a file that is read ---------------------------------------------------------------------- */
+/* --- a file being read ------------------------------------------------------------------------ */
 
 int run_input_bytes(uint64_t offset, void *buf, size_t len, void *arg)
 {
@@ -62,7 +62,7 @@ int run_input_open(const struct local *local, const struct run_info *info, struc
     return 0;
 }
 
-/* A run that does not hash to its name in the head is not used. */
+/* A run whose hash differs from that in the head is not used. */
 int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN])
 {
     uint8_t is[HASH_LEN];
@@ -98,7 +98,7 @@ int run_input_begin(const struct local *local, const struct run_info *info, stru
     return is->id == info->id && memcmp(is->history, local->sb.history, 16) == 0 ? 0 : -EUCLEAN;
 }
 
-/* --- a file that is written from front to back ------------------------------------------------ */
+/* --- a file written sequentially -------------------------------------------------------------- */
 
 static int flush_file(struct run_file *file)
 {
@@ -156,7 +156,7 @@ void run_file_done(struct run_file *file)
         (void)close(file->fd);
 }
 
-/* A disk may say that it took what it did not. */
+/* A disk may report a write that it did not make. */
 static int read_back(const struct run_file *file, const struct run_info *info)
 {
     struct run_input input = {.fd = file->fd, .id = info->id, .length = info->length};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the store: the files of STORE/runs. Read and written with calls that return errors, never
- * mapped: a page that the disk cannot read, or has no room for, would end the daemon (SIGBUS). An
- * object is used by one thread at a time; all calls block. */
+/* The files of STORE/runs. Read and written with calls that return errors, never mapped: a page
+ * that the disk cannot read, or has no room for, would end the daemon (SIGBUS). An object is used
+ * by one thread at a time; all calls block. */
 #pragma once
 
 #include "codec/hash.h"
@@ -11,39 +11,40 @@
 #include "format/run.h"
 #include "view/remote.h"
 
-#define RUN_FETCH_WINDOW (16 * MIB) /* memory of ranges that are being fetched */
+#define RUN_FETCH_WINDOW (16 * MIB) /* memory of ranges being fetched */
 
 int run_directory_make(const struct local *local);
-/* To be freed. `suffix` ".new": while it is being made. */
+/* Caller frees. `suffix` ".new": while the file is being written. */
 char *run_path(const struct local *local, const struct run_info *info, const char *suffix);
 
-/* --- a file that is written from front to back ------------------------------------------------ */
+/* --- a file written sequentially -------------------------------------------------------------- */
 
 struct run_file {
     const struct local *local;
     struct room *room;
-    struct run_info info; /* as it began */
+    struct run_info info; /* as at the beginning */
     int fd;
     uint8_t *buffer;
     size_t used;
     uint64_t written;
-    struct hash_stream *hash; /* of the bytes that were written */
+    struct hash_stream *hash; /* of the bytes written so far */
     struct run_writer *writer;
     uint64_t rows;
 };
 
-/* Under a preliminary name. run_file_done() in any case; after an error run_file_abandon(), too. */
+/* Creates the file under a preliminary name. Always call run_file_done(); after an error also
+ * run_file_abandon(). */
 CAIRN_MUST_CHECK int run_file_begin(struct run_file *file, const struct local *local,
                                     struct room *room, const struct run_info *info);
 /* `arg`: the file. */
 int run_file_add(const struct run_row *row, void *arg);
-/* Whole and durable under its name; *info gets length, rows and hash. -EIO: the disk does not give
- * back what it was given. */
+/* Completes the file, durable under its name; *info gets length, rows and hash. -EIO: the disk does
+ * not return the written bytes. */
 CAIRN_MUST_CHECK int run_file_finish(struct run_file *file, struct run_info *info);
 void run_file_done(struct run_file *file);
 void run_file_abandon(const struct local *local, const struct run_info *info);
 
-/* --- a file that is read ---------------------------------------------------------------------- */
+/* --- a file being read ------------------------------------------------------------------------ */
 
 struct run_input {
     int fd;
@@ -51,33 +52,34 @@ struct run_input {
     struct run_reader *reader; /* NULL: not begun */
 };
 
-/* -ENOENT; -EUCLEAN: it has another length; or what the disk says. run_input_done() in any case. */
+/* -ENOENT; -EUCLEAN: it has another length; or an error of the disk. Always call
+ * run_input_done(). */
 CAIRN_MUST_CHECK int run_input_open(const struct local *local, const struct run_info *info,
                                     struct run_input *ret);
-/* Opens it, and a reader of its rows. */
+/* Opens the file, and a reader of its rows. */
 CAIRN_MUST_CHECK int run_input_begin(const struct local *local, const struct run_info *info,
                                      struct run_input *ret);
 void run_input_done(struct run_input *input);
 
-/* Exactly `len` bytes; an error of the disk is logged with the name of the run. `arg`: the input.
- * Any thread. */
+/* Reads exactly `len` bytes; a disk error is logged with the name of the run. `arg`: the input. Any
+ * thread. */
 CAIRN_MUST_CHECK int run_input_bytes(uint64_t offset, void *buf, size_t len, void *arg);
-/* All of it is read: -EBADMSG where it does not hash to its name in the head. */
+/* Reads the whole file: -EBADMSG if it does not have this hash. */
 CAIRN_MUST_CHECK int run_input_verify(struct run_input *input, const uint8_t hash[HASH_LEN]);
-/* Is it in STORE/runs, whole and verified? -ENOENT: it has to be fetched. Anything else: the disk
- * cannot read it; another copy of it can be written elsewhere. */
+/* Is the run in STORE/runs, whole and verified? -ENOENT: it must be fetched. Any other error: the
+ * disk cannot read it; another copy can be written elsewhere. */
 CAIRN_MUST_CHECK int run_look(const struct local *local, const struct run_info *info);
 
-/* The rows of runs in STORE/runs, merged, in key order. `drop_removed`: not those without a value.
+/* Merges the rows of runs in STORE/runs, in key order. `drop_removed`: omits rows without a value.
  * (run_lists.c) */
 CAIRN_MUST_CHECK int runs_merge(const struct local *local, const struct run_info *runs,
                                 size_t count, bool drop_removed,
                                 int (*fn)(const struct run_row *row, void *arg), void *arg);
-/* From which on the runs of a list become one: those that together are at least half as long as the
- * one before them are merged with it. So there are as many as the logarithm of the whole, and each
- * row is written again as seldom. At most `most` bytes, where a head has room. */
+/* Index of the first run of a list to be merged: runs that together are at least half as long as
+ * the one before are merged with it. So the number of runs, and how often each row is rewritten,
+ * are logarithmic. At most `most` bytes, if a head has room for the runs. */
 size_t runs_first_to_merge(const struct run_info *runs, size_t count, uint64_t most);
-/* The runs from `first` on become one with the id and the cut of *info, in their place. */
+/* Merges the runs from `first` on into one with the id and the cut of *info, and replaces them. */
 CAIRN_MUST_CHECK int runs_merge_from(const struct local *local, struct room *room,
                                      const struct run_info *info, struct run_info *runs,
                                      size_t *count, size_t first);

@@ -7,7 +7,8 @@
 #include "commit/journal.h"
 #include "format/object.h"
 
-#define FILES_USUAL 500u /* that a process may have open, beside others, without asking */
+/* how many files a process may usually have open, besides others, without a raised limit */
+#define FILES_USUAL 500u
 
 /* --- the lists of a head ---------------------------------------------------------------------- */
 
@@ -52,7 +53,7 @@ void run_lists_done(struct run_lists *lists)
     vector_free(&lists->lists);
 }
 
-/* --- what is known of them -------------------------------------------------------------------- */
+/* --- runs known before ------------------------------------------------------------------------ */
 
 static bool is_same_list(const struct run_list *a, const struct run_list *b)
 {
@@ -73,8 +74,8 @@ static uint64_t cut_of_list(const struct run_list *list)
     return list->count ? list->runs[list->count - 1].cut : 0;
 }
 
-/* Runs are only ever added and the newest merged. A list that was merged as a whole has no trace of
- * keys that were removed. */
+/* Runs are only added, and the newest ones merged. A list merged as a whole has no trace of removed
+ * keys. */
 static bool list_goes_on(struct run_list *list, const struct run_list *known)
 {
     while (list->first < known->count && list->first < list->count &&
@@ -110,11 +111,11 @@ bool run_lists_are_new(const struct run_lists *lists)
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Runs that are read at once. */
+/* Runs read at the same time. */
 struct merged_runs {
     struct run_input *inputs;
     struct run_reader **readers;
-    size_t count; /* begun */
+    size_t count; /* readers started */
 };
 
 static size_t count_unknown(const struct run_list *lists, size_t list_count)
@@ -203,8 +204,8 @@ static bool is_local_head(const struct local *local, const struct head *head)
 
 #define NODE_DIGITS 8u
 
-/* Of a file "ID" or "NODE-ID". *ret_rest: what follows the name. Files with other names are not
- * ours to remove. */
+/* Parses a file name "ID" or "NODE-ID". *ret_rest: the text after it. Other files there must not be
+ * removed. */
 static bool is_run_file(const char *file, struct run_info *ret_info, const char **ret_rest)
 {
     char digits[17] = {0};

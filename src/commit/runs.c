@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs in STORE/runs become one. */
+/* Merges runs in STORE/runs. */
 #include "commit/run_file.h"
 
 size_t runs_first_to_merge(const struct run_info *runs, size_t count, uint64_t most)

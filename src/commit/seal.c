@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Seals: a draft becomes a version, a nascent file part of history, a file that was made without a
+/* Seals: a draft becomes a version, a nascent file enters the history, a file created without a
  * name gets one. */
 #include <stdio.h>
 
@@ -11,7 +11,7 @@
 #include "commit/local.h"
 #include "stage/requests.h"
 
-/* `rec` has its version. */
+/* Fills in a SEAL record, whose version is set. */
 static void seal_record(const struct ns_inode *inode, const struct stage_draft *draft,
                         const struct ns_birth *birth, struct record *rec)
 {
@@ -20,7 +20,7 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
     rec->attrs = inode->attrs;
     rec->attrs.size = draft->size;
     if (draft->mtime) {
-        /* One that was set already moved ctime then. */
+        /* an explicitly set mtime has changed ctime at that time */
         if (draft->mtime != rec->attrs.mtime && draft->mtime > rec->attrs.ctime)
             rec->attrs.ctime = draft->mtime;
         rec->attrs.mtime = draft->mtime;
@@ -37,14 +37,14 @@ static void seal_record(const struct ns_inode *inode, const struct stage_draft *
 #define FIRST_NAME_LEN 32u /* of ".cairn-INODE" */
 #define RENAME_LEN_MAX (RECORD_HEADER_LEN + 128u + FIRST_NAME_LEN + NAME_LEN_MAX)
 
-/* A SEAL, and the xattrs of a file that was nascent, which become history with its first version.
- * Where that covered the name of another file, a RENAME over that is the last record: before it,
- * and so nowhere but here, the new file has another name. */
+/* A SEAL, and the xattrs of a file that was nascent, which enter the history with its first
+ * version. If that file takes the name of another one, a RENAME over that name is the last record;
+ * until then, within these records only, the new file has a temporary name. */
 struct seal_group {
     VECTOR(struct record) recs;
-    struct bytes texts;       /* names and values of the xattrs, one behind the other */
-    size_t others_len;        /* of the records but the SEAL, encoded, at most */
-    struct ns_inode replaced; /* by the RENAME; ino 0: there is none */
+    struct bytes texts;       /* names and values of the xattrs, concatenated */
+    size_t others_len;        /* upper bound for the other records, encoded */
+    struct ns_inode replaced; /* by the RENAME; ino 0: none */
     char first_name[FIRST_NAME_LEN];
 };
 
@@ -64,7 +64,7 @@ static int seal_group_add(const struct record *rec, void *arg)
     return 0;
 }
 
-/* The overlay lends names and values only while it gives them. */
+/* Copies names and values: the overlay's are valid only during the callback. */
 static int seal_group_gather(struct history *history, uint64_t ino, bool is_nascent,
                              struct seal_group *group)
 {
@@ -80,8 +80,8 @@ static int seal_group_gather(struct history *history, uint64_t ino, bool is_nasc
     return r;
 }
 
-/* `replaced`, which is held until the group has entered, has the name that the nascent file is to
- * get. */
+/* The nascent file will take the name of `replaced`, which the caller holds until the group is
+ * entered. */
 static void seal_group_replace(struct seal_group *group, const struct ns_inode *replaced)
 {
     group->replaced = *replaced;
@@ -89,7 +89,8 @@ static void seal_group_replace(struct seal_group *group, const struct ns_inode *
     vector_add(&group->recs, (struct record){.type = REC_RENAME});
 }
 
-/* Splits the birth under a name: it happens under another one, and the RENAME goes to the first. */
+/* Splits the birth: the file is created under a temporary name, and the RENAME moves it to its
+ * own. */
 static void make_replacing(struct seal_group *group, const struct ns_birth *birth)
 {
     struct record *seal = group->recs.at, *rename = &group->recs.at[group->recs.count - 1];
@@ -178,7 +179,7 @@ int history_seal_locked(struct history *history, uint64_t ino)
     return must_be_sealed(&inode, &state) ? seal_locked(history, &inode) : 0;
 }
 
-/* A file's birth moves the times of its directory to when it was made, and not to now. */
+/* A file's birth sets the times of its directory to when the file was created, not to now. */
 static void touch_parent_locked(struct history *history, const struct record *named)
 {
     check_held(&history->lock);
@@ -190,9 +191,9 @@ static void touch_parent_locked(struct history *history, const struct record *na
     history_enter_group_locked(history, &rec, 1);
 }
 
-/* Staged content of a file that was made without a name, and so is not in the log, enters it; there
- * it means nothing until the SEAL names the file, for which there is room then. -EAGAIN: there is
- * not, and all is as before. */
+/* Enters the staged content of a file created without a name into the log, which did not have it;
+ * it has no meaning there until the SEAL names the file, for which room is left. -EAGAIN: no room,
+ * nothing has changed. */
 static int relink_locked(struct history *history, uint64_t ino, size_t others_len)
 {
     check_held(&history->lock);
@@ -213,7 +214,7 @@ static int name_roomy_locked(struct history *history, struct record *rec, struct
     touch_parent_locked(history, rec);
     ns_apply(history->local->ns, rec);
     int r = ns_inode(history->local->ns, rec->ino, &inode);
-    check(r == 0); /* the caller holds it */
+    check(r == 0); /* the caller holds the inode */
     stage_request_decide(1ull << REC_SEAL);
     seal_roomy_locked(history, &inode, group);
     return 0;
@@ -241,7 +242,7 @@ int history_name(struct history *history, struct record *rec)
     return history_leave(history, seal_name_locked(history, rec));
 }
 
-/* As st_blocks shows it: never more than the size. */
+/* The bytes behind st_blocks: never more than the size. */
 static uint64_t shown_bytes(const struct ns_inode *inode, const struct stage_file_state *state)
 {
     uint64_t size = state->has_draft    ? state->draft_size
@@ -250,8 +251,9 @@ static uint64_t shown_bytes(const struct ns_inode *inode, const struct stage_fil
     return min_u64(inode->blocks_bytes + state->dirty_bytes + state->chunk_bytes, size);
 }
 
-/* *ret_recount: until now a draft over a version that is not durable yet counted in addition to
- * what it replaces there. One that lies over no such version counts as before. */
+/* *ret_recount: st_blocks has changed. Before the seal, a draft over a version that is not durable
+ * counted in addition to the bytes that it replaces there. For a draft without such a version
+ * below, nothing changes. */
 static int seal_counted_locked(struct history *history, uint64_t ino, bool *ret_recount)
 {
     check_held(&history->lock);
@@ -272,11 +274,11 @@ static int seal_counted_locked(struct history *history, uint64_t ino, bool *ret_
     return r;
 }
 
-/* --- seals that wait ----------------------------------------------------------------------------
+/* --- delayed seals ------------------------------------------------------------------------------
  *
- * They are of drafts, which show, and which a recovery finds and seals as any others. Each enters
- * before whatever else enters the history: so of two things that happened one after the other, no
- * cut has only the later. */
+ * Their drafts are visible, and a recovery finds and seals them like any other. Each is entered
+ * before any other record enters the history: so of two consecutive changes, no cut has only the
+ * later. */
 
 bool history_is_due_locked(struct history *history, uint64_t ino)
 {
@@ -287,8 +289,8 @@ bool history_is_due_locked(struct history *history, uint64_t ino)
     return false;
 }
 
-/* One that fails for another reason than room keeps no other operations from happening: it
- * stays a draft, which is tried again when it has been idle. */
+/* A seal that fails for another reason than room does not block other operations: the file stays a
+ * draft, and is tried again when it has been idle. */
 int history_enter_due_locked(struct history *history)
 {
     check_held(&history->lock);
@@ -316,8 +318,8 @@ int history_enter_due_locked(struct history *history)
     return 0;
 }
 
-/* What was closed before the round began is told with it. So was what a recovery found no room for
- * yet: until it has that, no round is told of. */
+/* Files closed before the round began are included in it. So are those for which a recovery has not
+ * found room yet: until it has, no round is published. */
 static void pass_rounds_locked(struct history *history, const struct clock_look *look)
 {
     check_held(&history->lock);
@@ -442,7 +444,7 @@ void history_seal_ripe(struct history *history, int64_t ns)
     notify_recounts(history);
 }
 
-/* Calls `fn` for each draft below a directory, until it does not return 0. */
+/* Calls `fn` for each draft below a directory, until it returns nonzero. */
 static int for_drafts_below(struct history *history, uint64_t dir,
                             int (*fn)(struct history *history, uint64_t ino))
 {
@@ -471,7 +473,8 @@ bool history_has_draft_below(struct history *history, uint64_t dir)
 {
     if (for_drafts_below(history, dir, found_draft_to_seal) > 0)
         return true;
-    LOCK_SCOPE(&history->lock); /* what is being sealed is in the namespace after this */
+    /* once the lock is taken, every seal in progress is in the namespace */
+    LOCK_SCOPE(&history->lock);
     return false;
 }
 
@@ -493,7 +496,7 @@ int history_seal_all_but(struct history *history, const uint64_t *but, size_t bu
     _cleanup_vector_ struct ino_list inos = {0};
     vector_reserve(&inos, drafts);
     inos.count = min_u64(stage_drafts(history->local->stage, inos.at, drafts),
-                         drafts); /* others may open more meanwhile */
+                         drafts); /* other threads may open more meanwhile */
     TRY(ns_dump_nascent(history->local->ns, false, add_nascent, &inos));
     for (size_t i = 0; i < inos.count; i++)
         if (!but_count || !bsearch(&inos.at[i], but, but_count, sizeof *but, compare_u64))
@@ -506,7 +509,7 @@ void history_seal_rest_later(struct history *history)
     atomic_store(&history->seal_rest, true);
 }
 
-/* An open new file has no other place than the log, and leaves it when it is durable. */
+/* An open new file is stored only in the log, and leaves it when it is durable. */
 int history_seal_rest(struct history *history)
 {
     if (!atomic_load(&history->seal_rest) && !history_is_crowded(history))

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The session: which stage belongs to the store now, and whether the stage that is there is this
- * store's.
+/* The session: which stage belongs to the store now, and whether an existing stage is this store's.
  *
- * STORE/session names the control file of the stage, by a random name of the session that the
- * stage's header has too, and the boot in which it was made. A copy of the store names the same
- * one. So the stage also says whose it is: its daemon has it locked, and it has the path of its
- * store. What belongs to another store that is still there is never touched. */
+ * STORE/session records the control file of the stage, by a random name that is also in the stage's
+ * header, and the boot in which it was created. A copy of the store records the same name. So the
+ * stage also records its owner: its daemon holds its lock, and it contains the path of its store. A
+ * stage of another store that still exists is never touched. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/random.h>
@@ -51,13 +50,14 @@ static void parse_boot(const char *text, struct session *ret)
     char boot[40];
     const char *at = strstr(text, "\n" BOOT_WORD);
     if (!at || stage_boot_id(boot) < 0)
-        return; /* the stage says it, too */
+        return; /* the stage reports this, too */
     at += 1 + strlen(BOOT_WORD);
     ret->names_boot = true;
     ret->is_of_other_boot = strncmp(at, boot, strlen(boot)) != 0 || at[strlen(boot)] != '\n';
 }
 
-/* Sessions of an older version name the directory only: the stage has the store's id as name. */
+/* A session of an older version records only the directory: the name of the stage is the store's
+ * id. */
 static void parse_session(const char *text, const uint8_t store_id[16], struct session *ret)
 {
     _cleanup_free_ char *line = xasprintf("%.*s", (int)strcspn(text, "\n"), text);
@@ -99,7 +99,7 @@ int session_end(const char *store)
     return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-/* May its stage have data that lies nowhere else? */
+/* May its stage have the only copy of data? */
 static bool may_have_data(const struct session *session)
 {
     return session->exists && !session->is_reader && !session->is_of_other_boot;
@@ -114,7 +114,7 @@ bool session_left_stage(const char *store, const uint8_t store_id[16])
     return may_have_data(&session) && stage_look(session.dir, session.name, &look) != -ENOENT;
 }
 
-/* --- whose a stage is ------------------------------------------------------------------------- */
+/* --- the owner of a stage --------------------------------------------------------------------- */
 
 static bool is_same_directory(const char *a, const char *b)
 {
@@ -125,7 +125,8 @@ static bool is_same_directory(const char *a, const char *b)
 
 enum directory { SAME, ANOTHER, UNKNOWN };
 
-/* Is the store's directory the one that the stage knows? By its inode, wherever it is now. */
+/* Is the store's directory the one recorded in the stage? Compares inodes, so it may have been
+ * moved. */
 static enum directory compare_directory(const char *store, const struct stage_look *look)
 {
     uint64_t device, ino;
@@ -136,7 +137,7 @@ static enum directory compare_directory(const char *store, const struct stage_lo
         return ANOTHER;
     return device == look->owner_device
                ? SAME
-               : UNKNOWN; /* a disk that was unmounted may have another number now */
+               : UNKNOWN; /* a disk mounted again may have another device number */
 }
 
 static bool is_at_its_path(const char *store, const struct stage_look *look)
@@ -144,15 +145,15 @@ static bool is_at_its_path(const char *store, const struct stage_look *look)
     return strcmp(look->owner, store) == 0 || is_same_directory(look->owner, store);
 }
 
-/* Another directory has taken the path of the one whose the stage is, which may have been moved: a
- * copy of it, with the same session. */
+/* Another directory is now at the path of the stage's owner, which may have been moved: a copy of
+ * it, with the same session. */
 static bool is_in_its_place(const char *store, const struct stage_look *look)
 {
     return look->owner && *look->owner && compare_directory(store, look) == ANOTHER &&
            is_at_its_path(store, look);
 }
 
-/* Or has no owner. */
+/* Also true if the stage records no owner. */
 static bool is_ours(const char *store, const struct stage_look *look)
 {
     if (!look->owner || !*look->owner)
@@ -161,8 +162,8 @@ static bool is_ours(const char *store, const struct stage_look *look)
     return directory == SAME || (directory == UNKNOWN && is_at_its_path(store, look));
 }
 
-/* Is its owner still there, with this session, in another directory than ours? One that was moved
- * elsewhere is not there any more. */
+/* Does its owner still exist, with this session, in another directory than ours? An owner that was
+ * moved elsewhere counts as gone. */
 static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session,
                       const struct stage_look *look)
 {
@@ -176,8 +177,8 @@ static bool is_others(const char *store, const uint8_t store_id[16], const struc
            memcmp(there.name, session->name, sizeof there.name) == 0;
 }
 
-/* The same where a daemon may have the stage locked: one of this store's that is not quite dead, or
- * a search for stages that were left, does, too. */
+/* As is_others(), for a stage that a daemon may have locked: perhaps one of this store's that is
+ * about to die, or one that sweeps stale stages. */
 static bool is_of_others(const char *store, const uint8_t store_id[16],
                          const struct session *session, const struct stage_look *look)
 {
@@ -197,7 +198,7 @@ char *session_staged(const char *store, const uint8_t store_id[16], uint64_t *re
     return stage_ctl_path(session.dir, session.name);
 }
 
-/* The stage of a session that could only read holds nothing. */
+/* The stage of a read-only session is empty. */
 int session_forget(const char *store, const uint8_t store_id[16])
 {
     _cleanup_(session_done) struct session session;
@@ -232,7 +233,7 @@ static char *explain_copy(const struct own_stage *own, const struct session *ses
                      own->local->path, original, what, own->local->path);
 }
 
-/* A copy that is only looked at does without the stage; another mount of it is refused. */
+/* A copy that is only looked at works without the stage; another mount of it is refused. */
 static int meet_other(struct own_stage *own, const struct session *session,
                       const struct stage_look *look, char **ret_text)
 {
@@ -260,9 +261,9 @@ static char *explain_unusable(const struct own_stage *own, const struct session 
                      own->local->path);
 }
 
-/* Each recovery takes a number above both, tells the stage, begins the journal with it and then
- * tells the stage that it did: one that was killed, and one after it, leave the journal anywhere
- * between the two. */
+/* Each recovery chooses an epoch above both, notes it in the stage, begins the journal with it, and
+ * then commits it in the stage. If it is killed, and its successor as well, the journal's epoch is
+ * anywhere between the stage's two. */
 static bool continues_journal(const struct own_stage *own)
 {
     uint64_t epoch, next;
@@ -270,7 +271,7 @@ static bool continues_journal(const struct own_stage *own)
     return epoch <= own->journal->epoch && own->journal->epoch <= max_u64(epoch, next);
 }
 
-/* The stage is open. Is it the one that goes on from this journal? */
+/* Call with the stage open: is it the one that continues this journal? */
 static int judge_stage(struct own_stage *own, const struct session *session,
                        const struct stage_look *look, char **ret_text)
 {
@@ -315,7 +316,7 @@ int session_open_stage(struct own_stage *own, const struct session *session, cha
     int r = session->is_of_other_boot ? -ESTALE : stage_open(&config, &own->local->stage);
     if (r != -ESTALE && r != -ENOENT && stage_look(session->dir, session->name, &look) < 0)
         log_debug("stage: the control file in %s tells nothing", session->dir);
-    look.in_use = r == -EBUSY; /* else this process has it locked */
+    look.in_use = r == -EBUSY; /* otherwise this process has locked it */
     if (r == -EBUSY && look.owner && *look.owner && is_ours(own->local->path, &look))
         *ret_text = xasprintf("pid %d has the stage of %s in %s still; end it and mount again",
                               (int)look.pid, own->local->path, session->dir);
@@ -332,7 +333,7 @@ int session_open_stage(struct own_stage *own, const struct session *session, cha
         log_warn("the last session ended without its stage (power loss or reboot): going on from "
                  "the NVMe horizon");
     else
-        /* It may hold acknowledged data that is nowhere else. */
+        /* it may contain the only copy of acknowledged data */
         *ret_text = explain_unusable(own, session, &look, r);
     if (r == 0 && own->local->stage)
         take_stage(own, session->dir, session->name);
@@ -352,7 +353,7 @@ int session_leave_other(const char *store, const uint8_t store_id[16], char **re
     return -EBUSY;
 }
 
-/* --- a new one -------------------------------------------------------------------------------- */
+/* --- a new stage ------------------------------------------------------------------------------ */
 
 static int create_once(struct own_stage *own)
 {
@@ -363,7 +364,8 @@ static int create_once(struct own_stage *own)
     TRY(stage_make_directory(own->local->options.stage_dir, &directory));
     if (getrandom(config.name, sizeof config.name, 0) != (ssize_t)sizeof config.name)
         return -EIO;
-    /* The mount goes on and its stage does not. 0 is that of the stage that a mount begins with. */
+    /* the mount continues with another stage, which needs another tag; 0 is the tag of a mount's
+     * first stage */
     if (own->local->options.adopting) {
         memcpy(&config.handle_tag, config.name, sizeof config.handle_tag);
         config.handle_tag |= 1;
@@ -388,7 +390,7 @@ void session_drop_stage(struct own_stage *own)
     stage_leave_directory(own->dir);
 }
 
-/* Another mount that ends may remove the directory just then: it is empty. */
+/* Another mount that ends may remove the directory at that moment, as it is empty. */
 int session_new_stage(struct own_stage *own)
 {
     int r = -ENOENT;
@@ -397,7 +399,7 @@ int session_new_stage(struct own_stage *own)
     return r;
 }
 
-/* Files that have no names cannot get them back, so nothing but NVMe is left to carry to. */
+/* Removed files cannot get their names back, so the data can only be moved to NVMe. */
 void commit_watch_stage(struct commit *commit)
 {
     if (!stage_is_unlinked(commit->local->stage))
@@ -430,7 +432,7 @@ const char *commit_stage_directory(const struct commit *commit)
 struct twin {
     const struct own_stage *own;
     const char *dir;
-    struct stage_look look; /* of one that is mounted */
+    struct stage_look look; /* of another mounted store */
     bool found;
 };
 

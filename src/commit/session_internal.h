@@ -7,9 +7,9 @@
 #include "commit/session.h"
 
 struct own_stage {
-    struct local *local; /* lent, as is the next */
+    struct local *local; /* borrowed, as is the next */
     struct journal *journal;
-    char *dir; /* where it lies */
+    char *dir; /* its directory */
     uint8_t name[16];
     _Atomic bool is_lost; /* its files were removed */
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The store, as its components share it. Only commit/, remote/, fetch/ and store/ include this;
- * the other fields are each for one of them. It comes with all that commit/ does for the
- * others, but for run_file.h. */
+ * each of the other fields is for one of them. Includes all headers of commit/ for the others,
+ * except run_file.h. */
 #pragma once
 
 #include <stdatomic.h>
@@ -32,14 +32,14 @@ struct remote;
 struct fetch;
 struct store_own;
 
-/* The store, as all components share it. */
+/* The store, as shared by all components. */
 struct store {
     struct local local;
-    struct commit commit;  /* its objects */
-    struct dense *dense;   /* NULL: without a remote */
+    struct commit commit;  /* the objects of commit/ */
+    struct dense *dense;   /* NULL: the store has no remote */
     struct node *node;     /* NULL: no other node writes the remote's prefix */
     struct remote *remote; /* NULL: none */
     struct fetch *fetch;
     struct past_views *past; /* earlier states that are open */
-    struct store_own *own;   /* of store/ */
+    struct store_own *own;   /* private to store/ */
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The end of the journal of a store without a remote. When it is much longer than the state that it
- * tells, the whole view becomes one run, STORE/head names it, and the segments before it go: as a
- * published head does for a store with a remote.
+/* Limits the journal of a store without a remote. When it is much longer than its state, the whole
+ * view becomes one run, STORE/head names it, and the segments before it are removed: as a published
+ * head does for a store with a remote.
  *
- *   run durable in STORE/runs  ->  STORE/head (nonce 0: it is no head of any remote)
- *   ->  older segments and runs go
+ *   run durable in STORE/runs  ->  STORE/head (nonce 0: not a head of any remote)
+ *       ->  older segments and runs are removed
  *
  * A thread of its own writes the run from a snapshot of the view; the writeback thread, the
  * journal's only writer, does the rest. */
@@ -21,9 +21,10 @@
 #include "commit/run_lists.h"
 #include "commit/writeback_internal.h"
 
-#define GROWTH_MIN (48 * MIB) /* of the journal since the last: three segments */
-#define SHARE 4u /* of the last run's length: a quarter of what is written is snapshots at most */
-/* So many times what makes one due: it begins at once, because sessions may all be short. */
+#define GROWTH_MIN (48 * MIB) /* growth of the journal since the last snapshot: three segments */
+#define SHARE 4u /* of the last run's length: so at most a quarter of all writes is snapshots */
+/* A multiple of what makes a snapshot due: then it begins at once, because all sessions may be
+ * short. */
 #define OVERDUE 4u
 #define AGAIN_NS (60ll * 1000000000)
 
@@ -74,8 +75,8 @@ static int add_snapshot_row(const struct run_row *row, void *arg)
     return atomic_load(&rows->snapshot->stopping) ? -ECANCELED : run_file_add(row, &rows->file);
 }
 
-/* The whole rows of a cut as a run in STORE/runs; *info has its id, history and cut, and gets the
- * rest. -ECANCELED: the store stops. */
+/* Writes the complete rows of a cut as a run in STORE/runs; *info has its id, history and cut, and
+ * gets the rest. -ECANCELED: the store is stopping. */
 static int write_run(struct snapshot *snapshot, struct view_cut *cut, struct run_info *info)
 {
     struct snapshot_rows rows = {.snapshot = snapshot};
@@ -119,8 +120,8 @@ static void *snapshot_main(void *arg)
     return NULL;
 }
 
-/* A head that is of a remote says what was published there, and is kept for the next mount with it.
- * One that cannot be read says nothing of a store that never had a remote. */
+/* A head of a remote records what was published there, and is kept for the next mount with that
+ * remote. If STORE/head cannot be read, it is not needed in a store that never had a remote. */
 static bool snapshot_may_begin(struct snapshot *snapshot)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
@@ -159,7 +160,7 @@ void snapshot_tick(struct snapshot *snapshot, bool at_ease)
             snapshot_finish(snapshot);
         return;
     }
-    /* The journal's damaged part is made unnecessary, too, while the view still has it. */
+    /* also makes a damaged part of the journal unnecessary, while the view still has it */
     bool is_needed = at_ease && snapshot->journal->was_skipped;
     bool is_long = bytes >= snapshot->left + GROWTH_MIN && bytes >= SHARE * snapshot->length;
     bool is_time = snapshot->result == 0 || clock_monotonic_ns() >= snapshot->again_at;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* STORE/superblock: read, written, and told which encodings there may be; and whether the store may
- * change. */
+/* STORE/superblock: reads and writes it, and records allowed encodings; and whether the store may
+ * be changed. */
 #include "base/cause.h"
 #include "base/io.h"
 #include "commit/local.h"
@@ -39,8 +39,8 @@ int local_allow_snapshots(struct local *local)
     return add_features(local, SUPERBLOCK_INCOMPAT_SNAPSHOTS);
 }
 
-/* Of several nodes each announces in its own prefix what it uses: for who reads all, that may be
- * all. */
+/* Each of several nodes announces its encodings in its own prefix: for a store that reads all
+ * nodes, all encodings are possible. */
 int local_allow_encodings(struct local *local, uint64_t incompat)
 {
     const uint64_t known = SUPERBLOCK_INCOMPAT_ENCODINGS | SUPERBLOCK_INCOMPAT_NODES;

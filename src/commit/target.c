@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Targets: which cut writeback works towards, and how that becomes durable.
  *
- * A target lacks something on NVMe: that is written, then the journal batch, the view is brought up
- * to it, what is durable is released, and the horizon moves. The order never changes, except that
- * no step waits for a view that cannot follow (lag.c):
+ * A target lacks some versions on NVMe: these are written, then the journal batch, the view is
+ * updated, durable data is released, and the horizon moves. The order never changes, except that no
+ * step waits for a view that cannot follow (lag.c):
  *
  *   chunks durable  ->  batch durable  ->  view  ->  overlay, stage and dropped packs released
- *   ->  horizon and waiters
+ *       ->  horizon and waiters
  *
- * Which cut: the newest state, but at most TARGET_BYTES_MAX of missing bytes or one version ahead,
- * and never one below the stage's floor. */
+ * Which cut: the newest state, but with at most TARGET_BYTES_MAX missing bytes or a single version,
+ * and never below the stage's floor. */
 #include "base/clock.h"
 #include "commit/feed_log.h"
 #include "commit/history_internal.h"
@@ -20,8 +20,8 @@
 #include "commit/room_internal.h"
 #include "commit/writeback_internal.h"
 
-#define TARGET_BYTES_MAX GIB /* missing bytes that a target may have, or one version */
-#define RETRY_MS_MIN 10      /* most errors of a disk pass, or do not repeat in another file */
+#define TARGET_BYTES_MAX GIB /* missing bytes of a target, unless it has a single version */
+#define RETRY_MS_MIN 10      /* most disk errors are transient, or do not recur in another file */
 #define RETRY_MS_MAX 1000
 
 struct target {
@@ -62,7 +62,7 @@ static void versions_done(struct commit *commit, struct version_content *version
     free(versions);
 }
 
-/* The view follows a batch that is durable. */
+/* Applies a durable batch to the view. */
 static int apply_to_view(struct commit *commit, const struct batch *batch)
 {
     struct view_batch vb = {.records = batch->bytes.at,
@@ -81,7 +81,7 @@ static void release_target(struct commit *commit, const struct target *target,
     stage_note_durable(commit->local->stage, target->cut);
     history_retire_overlay(commit->history, target->cut);
     for (size_t i = 0; i < target->count; i++) {
-        /* Before the stage lets go: at no moment does it count nowhere. */
+        /* before the stage releases it: it must always be counted somewhere */
         ns_stored(commit->local->ns, target->sealed[i].ino);
         stage_layer_done(commit->local->stage, target->sealed[i].ino);
     }
@@ -91,8 +91,8 @@ static void release_target(struct commit *commit, const struct target *target,
     room_account(commit->room);
 }
 
-/* Is a version without holes shown as such before it is durable, meanwhile, and after? Where
- * nothing is left of its content: was there nothing before? */
+/* Does st_blocks of a version without holes stay the same before, while and after it becomes
+ * durable? If none of its content is left: was it 0 before? */
 static bool is_dense(struct commit *commit, const struct version_content *version)
 {
     struct stage_file_state staged;
@@ -111,8 +111,8 @@ static bool is_dense(struct commit *commit, const struct version_content *versio
            bytes >= staged.sealed_size;
 }
 
-/* Until now what is staged counted in addition to what it replaces: where there are holes,
- * st_blocks is another now. */
+/* Until now staged bytes counted in addition to those that they replace: with holes, st_blocks
+ * changes now. */
 static void notify_stored(struct commit *commit, const struct version_content *versions,
                           size_t count)
 {
@@ -131,8 +131,8 @@ static void notify_stored(struct commit *commit, const struct version_content *v
 }
 
 /* Appends, applies, releases. Waiters for the horizon are notified after the view has the cut and
- * the kernel was notified of changes. Where the view cannot follow, they are notified without it:
- * the batch is durable. */
+ * the kernel was notified of changes. If the view cannot follow, they are notified without it: the
+ * batch is durable. */
 static int target_publish(struct commit *commit, const struct target *target,
                           const struct version_content *versions, const struct batch *batch,
                           const struct drops *drops)
@@ -170,7 +170,7 @@ static int target_publish(struct commit *commit, const struct target *target,
     return 0;
 }
 
-/* One try to make the target durable. */
+/* Tries once to make the target durable. */
 static int write_target(struct commit *commit, const struct target *target,
                         const struct drops *drops)
 {
@@ -203,7 +203,7 @@ static int write_target(struct commit *commit, const struct target *target,
     return r;
 }
 
-/* Until it is durable, or the store stops: then the stage keeps the missing bytes. */
+/* Retries until it is durable, or the store stops: then the stage keeps the missing bytes. */
 static bool carry_and_retry(struct commit *commit, const struct target *target,
                             const struct drops *drops)
 {
@@ -211,7 +211,7 @@ static bool carry_and_retry(struct commit *commit, const struct target *target,
     int r;
     for (unsigned tries = 1; (r = write_target(commit, target, drops)) < 0; tries++) {
         room_note_try(commit->room, tries, r);
-        /* For a disk: nothing says when it has recovered. */
+        /* by time, since nothing signals that a disk has recovered */
         if (!horizon_pause(commit->horizon, ms))
             return false;
         ms = ms < RETRY_MS_MAX / 2 ? 2 * ms : RETRY_MS_MAX;

@@ -54,7 +54,8 @@ void touched_free(struct touched *touched)
     free(touched);
 }
 
-/* Of a name, a hash; of an inode, its number, which is below 2^48 and no hash of a name. */
+/* The key is a hash for a name, with the highest bit set, and the number, below 2^48, for an
+ * inode. */
 static uint64_t key_of_name(uint64_t dir, const char *name, size_t name_len)
 {
     const struct iovec iov[] = {{&dir, sizeof dir}, {(void *)(uintptr_t)name, name_len}};
@@ -107,7 +108,7 @@ void touched_merged(struct touched *touched, uint64_t seq)
     touched->merged = max_u64(touched->merged, seq);
 }
 
-/* The first operation behind `merged`; 0: there is none. */
+/* The first operation after `merged`; 0: none. */
 static uint64_t first_left_locked(struct touched *touched)
 {
     check_held(&touched->lock);
@@ -131,7 +132,7 @@ uint64_t touched_merged_up_to(struct touched *touched)
     return left ? left - 1 : UINT64_MAX;
 }
 
-/* 0: it was not touched. */
+/* 0: not changed. */
 static uint64_t last_locked(struct touched *touched, uint64_t key)
 {
     check_held(&touched->lock);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Upkeep: the writeback thread's work between its targets, in rounds. store/ lists them in order,
- * those of the components above too. Here: damaged chunks get another place, packs that nothing
- * needs go, those that are mostly dead are made anew.
+ * including those of the components above. Here: damaged chunks are stored again, packs that
+ * nothing needs are dropped, mostly dead ones are rewritten.
  *
  * Each of these is a cut of its own: the same state, with other packs. */
 #include "base/clock.h"
@@ -16,12 +16,12 @@
 #include "view/view.h"
 
 #define GC_EVERY_NS (5ll * 1000000000)
-#define COMPACT_WORTH_PERCENT 10u /* of a pack that must be dead */
+#define COMPACT_WORTH_PERCENT 10u /* part of a pack that must be dead */
 #define COMPACT_HALF_PERCENT 50u
 #define TIDY_AFTER_NS (2ll * 1000000000)
 
-/* Chunks that get another place must have it before a cut says so: a try of a cut that fails
- * forgets the chunks of its packs. */
+/* Moved chunks must be durable before a cut names them: a failed attempt to write a cut drops the
+ * chunks of its packs. */
 static bool finish_moved(struct commit *commit)
 {
     int r = packs_finish(commit->packs);
@@ -35,7 +35,7 @@ bool upkeep_carry(struct commit *commit)
     return target_carry_own(commit, &(struct drops){0});
 }
 
-/* Chunks that were damaged get another place. */
+/* Stores damaged chunks again. */
 bool heal_round(struct store *store, bool now)
 {
     struct commit *commit = &store->commit;
@@ -54,11 +54,11 @@ bool upkeep_drop(struct commit *commit, const uint64_t *ids, size_t count, uint3
             packs_end_drop(commit->packs, ids[i]);
         return false;
     }
-    return target_carry_own(commit, &drops); /* the files go when the view has it */
+    return target_carry_own(commit, &drops); /* the files are removed once the view has the batch */
 }
 
-/* Batches that the newest published head has need not be repeated by a recovery: that begins with
- * the head's runs. */
+/* A recovery begins with the runs of the newest published head, so it need not replay the batches
+ * that the head contains. */
 static void trim_journal(struct commit *commit)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -69,8 +69,8 @@ static void trim_journal(struct commit *commit)
     }
 }
 
-/* Adopts packs left of files without a name that are gone: no operation will take those packs into
- * the view, from which they are dropped. `now`: nor wait for one that will. */
+/* Adopts packs left by files without a name that are gone: no operation will bring these packs into
+ * the view, from where they are dropped. `now`: does not wait for one that might. */
 static bool adopt_leftovers(struct commit *commit, bool now)
 {
     if (!packs_have_leftovers(commit->packs) || !(now || target_is_void(commit->history)))
@@ -80,7 +80,7 @@ static bool adopt_leftovers(struct commit *commit, bool now)
     return carried;
 }
 
-/* Packs that were left because there was room go before anything is evicted. */
+/* Packs left because there was room are dropped before anything is evicted. */
 static bool is_gc_due(struct commit *commit)
 {
     return atomic_exchange(&commit->upkeep->gc_soon, false) ||
@@ -135,7 +135,7 @@ void upkeep_begin(struct upkeep_state *upkeep)
 }
 
 /* Work that a session leaves due, compactions of the view and a snapshot for the journal, would
- * compete with the next one's mount and with the restore that most often follows. */
+ * compete with the next mount and the restore that usually follows it. */
 static void upkeep_tidy(struct commit *commit)
 {
     if (commit->upkeep->tidy_at && clock_monotonic_ns() >= commit->upkeep->tidy_at) {
@@ -153,7 +153,7 @@ static bool do_rounds(struct commit *commit)
     upkeep_tidy(commit);
     for (size_t i = 0; i < commit->upkeep->list->count; i++) {
         const struct upkeep_round *round = &commit->upkeep->list->rounds[i];
-        /* The view decides what is dropped, moved or trimmed: not while it is old. */
+        /* the view decides what is dropped, moved or trimmed: not while it lags */
         if (lag_exists(commit->lag))
             return did;
         if (round->frees && freed)

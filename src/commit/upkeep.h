@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 
-#define DROPS_MAX 256u /* packs that go with one batch */
+#define DROPS_MAX 256u /* packs dropped with one batch */
 
 struct commit;
 struct lag;
@@ -13,18 +13,18 @@ struct store;
 
 /* A round of the writeback thread between two targets. */
 struct upkeep_round {
-    /* `now`: room is short, or a caller waits for a gc. True: it did something, and there may be
-     * more. */
+    /* `now`: room is short, or a caller waits for a gc. True: it made progress, and there may be
+     * more to do. */
     bool (*make)(struct store *store, bool now);
-    bool frees; /* it makes room on NVMe: those of these behind it wait until it finds nothing */
+    bool frees; /* it frees room on NVMe: later rounds of this kind wait until it finds nothing */
 };
 
-/* In order; those of the components above, too. */
+/* The rounds in order, including those of the components above. */
 struct upkeep {
     const struct upkeep_round *rounds;
     size_t count;
-    /* May NVMe get room by what the components above do? No write is refused meanwhile. The
-     * writeback thread. */
+    /* Can the components above free room on NVMe? While they can, no write is refused. Writeback
+     * thread only. */
     bool (*may_free)(struct store *store);
 };
 
@@ -34,28 +34,28 @@ bool heal_round(struct store *store, bool now);
 bool gc_round(struct store *store, bool now);
 bool compact_round(struct store *store, bool now);
 
-/* --- for a round ------------------------------------------------------------------------------ */
+/* --- functions for rounds --------------------------------------------------------------------- */
 
-/* A cut with the same state, which names the packs that were made since the last one. False: the
- * store stops. */
+/* Makes a cut with the same state, which names the packs written since the last one. False: the
+ * store is stopping. */
 CAIRN_MUST_CHECK bool upkeep_carry(struct commit *commit);
-/* The same, without these packs, which are marked as dropping; `flags` of their records. False:
- * they stay. */
+/* As upkeep_carry(), without these packs, which are marked as dropping; `flags` of their records.
+ * False: they stay. */
 CAIRN_MUST_CHECK bool upkeep_drop(struct commit *commit, const uint64_t *ids, size_t count,
                                   uint32_t flags);
-/* Calls `fn` for each of these in the threads that encode; returns when it has done. */
+/* Calls `fn` for each item in the encoding threads; returns when all calls have ended. */
 void writeback_for_each(struct commit *commit, void (*fn)(void *item), void *items, size_t count,
                         size_t size);
 
 /* --- for any thread --------------------------------------------------------------------------- */
 
-/* Does the view lack durable operations? */
+/* Is the view missing durable operations? */
 bool lag_exists(const struct lag *lag);
-/* Asks for rounds until there is nothing more to free, and gives them a number. */
+/* Requests rounds of gc until nothing more can be freed; returns the number of the request. */
 uint64_t gc_ask(struct commit *commit);
-/* Have those been made? horizon_progress() is signalled. */
+/* Has that request been completed? horizon_progress() is signalled then. */
 bool gc_is_done(const struct commit *commit, uint64_t number);
-/* There are packs to be dropped that need not wait for their turn. */
+/* Some packs can be dropped without waiting for the next regular round. */
 void gc_ask_soon(struct commit *commit);
-/* Ends the writeback thread, and those that work for it. */
+/* Ends the writeback thread and its helper threads. */
 void writeback_stop(struct commit *commit);

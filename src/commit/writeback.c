@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The writeback thread: it carries targets (target.c), writes pieces of drafts when the stage runs
- * full of them (pieces.c), seals what is ripe, and does the upkeep between (upkeep.c). A few
- * threads work for it. */
+/* The writeback thread: carries targets (target.c), writes pieces of drafts when the stage fills up
+ * with them (pieces.c), seals drafts that are due, and does the upkeep in between (upkeep.c). A few
+ * helper threads work for it. */
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -20,7 +20,7 @@
 #define DRAFT_SMALL (8 * MIB)
 #define RIPE_MAX 64u
 
-/* Not sooner: drafts that fit are better left alone until they are sealed. */
+/* No earlier: drafts that fit are better left until they are sealed. */
 static bool is_stage_filling_up(struct commit *commit)
 {
     struct stage_usage usage = stage_usage(commit->local->stage);
@@ -40,10 +40,10 @@ static void seal_ripe(struct commit *commit)
     size_t count = stage_ripe_drafts(commit->local->stage, &ripe, inos, RIPE_MAX);
     for (size_t i = 0; i < count; i++)
         if (history_seal(commit->history, inos[i]) == -EAGAIN)
-            return; /* no room in the log now: they stay ripe */
+            return; /* no room in the log now: they stay due */
 }
 
-/* Is there something that is worth a round now? */
+/* Is there work for a round now? */
 static bool wants_round(struct commit *commit, const struct pressure *pressure)
 {
     uint64_t seq;
@@ -56,7 +56,7 @@ static bool wants_round(struct commit *commit, const struct pressure *pressure)
            !target_is_void(commit->history);
 }
 
-/* True: there was something to carry. */
+/* True: there was a target to carry. */
 static bool carry_once(struct commit *commit, const struct pressure *pressure)
 {
     if (!wants_round(commit, pressure))
@@ -65,8 +65,8 @@ static bool carry_once(struct commit *commit, const struct pressure *pressure)
     return true;
 }
 
-/* Drafts ripen, and rounds of the upkeep are due, by the clock: every TICK_MS. What waits for
- * writeback_delay is carried when that is over. */
+/* Drafts become due, and rounds of the upkeep, by time: checked every TICK_MS. Operations waiting
+ * for writeback_delay are carried when it has passed. */
 static int64_t next_look(struct commit *commit)
 {
     uint64_t seq;
@@ -96,7 +96,7 @@ static void *writeback_main(void *arg)
         if (commit->round_cut)
             round_cut_offer(commit);
         bool found = pieces_relieve(&pieces, pressure.waiting > 0, is_stage_filling_up(commit));
-        /* No other cut may take what a target holds that was given up. */
+        /* no other cut may take the versions of an abandoned target */
         if (horizon_is_stopping(commit->horizon))
             break;
         found = (!lag_exists(commit->lag) && upkeep_rounds(commit)) || found;

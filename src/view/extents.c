@@ -163,9 +163,9 @@ static bool can_join(const struct piece *before, const struct piece *e)
            before->length + e->length <= INLINE_MAX;
 }
 
-/* Stores new inline content, joined with inline content right before it: a log that grows by a line
- * with each seal would else become as many pieces as it has lines, and each seal rewrites the
- * page's list. */
+/* Stores new inline content, joined with directly preceding inline content. Otherwise a log that
+ * grows by a line per seal would get one piece per line, and each seal rewrites the list of its
+ * page. */
 static int store_blobs(struct txn *txn, uint64_t ino, uint64_t version, struct piece_list *list)
 {
     size_t kept = 0;

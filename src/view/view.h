@@ -86,8 +86,8 @@ struct view_inode {
     struct attrs attrs;
     uint32_t nlink;
     uint64_t version; /* of the content; 0: never sealed (not a file) */
-    uint64_t parent; /* directories: the parent; others: a directory that holds a name of it; 0: not
-                        known which do */
+    /* directories: the parent; others: a directory that contains a name of it; 0: not known */
+    uint64_t parent;
     uint64_t blocks_bytes; /* file bytes that are not holes */
     uint64_t xattrs;       /* how many it has */
     bool is_elsewhere;     /* a file of another node, whose content this view lacks */
