@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The boundary to the caller: copies structs of another version, keeps errors, writes log lines. */
+/* The boundary to the caller: copies structs of other versions, stores errors, writes log lines. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -80,7 +80,7 @@ static void to_stderr(int level, const char *text)
     int n = snprintf(line, sizeof line, "libcairn %s: %s\n", level_words[level], text);
     signals_hold_pipe(&held);
     if (write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1) < 0)
-        errno = 0; /* no reader is there */
+        errno = 0; /* the reader has closed it */
     signals_release_pipe(&held);
 }
 

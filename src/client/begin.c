@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The begin of a save, and the sources that calls give it. */
+/* The begin of a save, and the sources that calls add to it. */
 #include "base/clock.h"
 #include "client/crc.h"
 #include "client/fault.h"
@@ -61,7 +61,7 @@ static int check_begin_options(struct cairn_lane *lane, const struct cairn_save_
     return 0;
 }
 
-/* A save that has no file yet. */
+/* Allocates a save without a file. */
 static struct cairn_save *allocate_save(struct cairn_lane *lane,
                                         const struct cairn_save_options *options)
 {
@@ -191,7 +191,8 @@ static int add_segment(struct cairn_save *save, struct batch *batch, const struc
     return 0;
 }
 
-/* Its device. Once a call and stream, copies are ordered behind the work that makes the bytes. */
+/* Returns the slot of its device. Once per call and stream, orders copies after the work that
+ * produces the bytes. */
 static int device_of(struct cairn_lane *lane, struct batch *batch,
                      const struct cairn_source *source)
 {
@@ -206,7 +207,7 @@ static int device_of(struct cairn_lane *lane, struct batch *batch,
     return slot;
 }
 
-/* A caller that waits for the copy may change the source meanwhile as far as it pleases. */
+/* If the caller waits for the copy, it may change the source meanwhile at its own risk. */
 static bool source_may_change(const struct job *job)
 {
     return job->host && !job->is_now && !(job->save->flags & CAIRN_SAVE_URGENT);
@@ -274,7 +275,7 @@ static int fill_batch(struct cairn_save *save, struct batch *batch, const struct
     return 0;
 }
 
-/* --- handing over ----------------------------------------------------------------------------- */
+/* --- passing jobs to threads ------------------------------------------------------------------ */
 
 static struct job_queue *queue_of(const struct job *job)
 {
@@ -285,7 +286,7 @@ static struct job_queue *queue_of(const struct job *job)
     return is_first ? &lane->devices.now : &lane->devices.lazy;
 }
 
-/* Jobs of a save that has failed already are not begun. */
+/* Jobs of a failed save are not started. */
 static int hand_over_locked(struct cairn_save *save, struct batch *batch)
 {
     check_held(&save->lane->lock);
@@ -313,7 +314,7 @@ static int hand_over_locked(struct cairn_save *save, struct batch *batch)
     return 0;
 }
 
-/* Waits for the sources that are copied now, at most as long as a fence may take. */
+/* Waits for the sources that must be copied now, at most as long as a fence may take. */
 static void wait_for_now_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);

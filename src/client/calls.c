@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The calls that ask a save, wait for it and end it. */
+/* The calls that query a save, wait for it and end it. */
 #include <stdio.h>
 
 #include "client/lane.h"
@@ -57,7 +57,8 @@ int cairn_save_progress(cairn_save *save, struct cairn_save_progress *ret)
     return copy_struct(ret, &progress, sizeof progress);
 }
 
-/* At the name it is the filesystem's: nothing is read any more, and no call can take it back. */
+/* While the save is being named, only the filesystem decides: no source is read any more, and no
+ * call can undo it. */
 static int fail_quietly(struct cairn_save *save, int error, const char *cause, bool is_reported)
 {
     LOCK_SCOPE(&save->lane->lock);
@@ -107,7 +108,7 @@ int cairn_save_error(cairn_save *save, const char **ret_text)
     LOCK_SCOPE(&save->lane->lock);
     int r = save_report_locked(save);
     if (ret_text && r < 0)
-        *ret_text = save->cause; /* written once, by the failure */
+        *ret_text = save->cause; /* constant: written once, by the failure */
     return r;
 }
 

@@ -10,14 +10,14 @@
 #include "client/report.h"
 #include "client/sample.h"
 
-#define STEP_BYTES (32 * KIB) /* which the first cache keeps between their copy and their CRC */
+#define STEP_BYTES (32 * KIB) /* the first-level cache keeps these bytes between copy and CRC */
 
-/* A piece that a thread copies. */
+/* A piece being copied by a thread. */
 struct copy {
     struct piece piece;
-    const char *data; /* its source, or a copy of that: in the ring, or in memory of the thread */
-    struct ring_piece *from; /* with the bytes of a device; NULL: of a host source */
-    bool is_referenced;      /* the older version has them */
+    const char *data; /* its source, or a copy of it: in the ring, or in the thread's memory */
+    struct ring_piece *from; /* has the bytes of a device; NULL: a host source */
+    bool is_referenced;      /* the older version has these bytes */
 };
 
 static const struct draft *draft_of(const struct job *job)
@@ -25,7 +25,7 @@ static const struct draft *draft_of(const struct job *job)
     return &job->save->publishing.draft;
 }
 
-/* A host source whose bytes something is computed of. */
+/* Is a CRC or a fingerprint computed of the source's bytes? */
 static bool is_computed(const struct job *job)
 {
     return job->crcs || job->prints;
@@ -47,7 +47,7 @@ static struct copy take_filled_locked(struct ring_pieces *filled)
     return (struct copy){.piece = from->piece, .data = (const char *)from->memory, .from = from};
 }
 
-/* Pieces that a caller waits for come first, then pieces that occupy the ring. */
+/* Takes pieces for which a caller waits first, then pieces that occupy the ring. */
 static bool take_copy_locked(struct cairn_lane *lane, bool only_now, struct copy *ret)
 {
     check_held(&lane->lock);
@@ -77,7 +77,7 @@ static bool end_reading(const struct job *job)
     return save->error == 0;
 }
 
-/* False: the save has failed, and its source may be gone. */
+/* False: the save has failed, and its source may no longer exist. */
 static bool begin_reading(const struct job *job)
 {
     struct cairn_save *save = job->save;
@@ -86,7 +86,7 @@ static bool begin_reading(const struct job *job)
     return save->error == 0;
 }
 
-/* The thread itself reads the source of a piece, for one of these results. */
+/* The process itself reads the source of a piece, to compute one of these. */
 struct reading {
     const struct copy *copy;
     char *own;
@@ -121,7 +121,7 @@ static int source_is_gone(const struct job *job)
     return -EFAULT;
 }
 
-/* Behind the copy, so that it covers all of the time since the call. */
+/* Called after the copy, so that it covers the whole time since the call. */
 static int check_unchanged(const struct copy *copy)
 {
     const struct job *job = copy->piece.job;
@@ -142,7 +142,7 @@ static int check_unchanged(const struct copy *copy)
     return -EBADMSG;
 }
 
-/* Its data is the copy from now on. */
+/* From then on `data` is the copy. */
 static int copy_to_own(struct copy *copy, char *own)
 {
     const struct job *job = copy->piece.job;
@@ -157,7 +157,8 @@ static int copy_to_own(struct copy *copy, char *own)
 
 /* --- pieces ----------------------------------------------------------------------------------- */
 
-/* The older version has a piece of this fingerprint, and its CRC; else the CRC is computed. */
+/* If the older version has a piece with this fingerprint, its CRC is used; otherwise the CRC is
+ * computed. */
 static void look_for_older(struct copy *copy)
 {
     struct piece *piece = &copy->piece;
@@ -187,7 +188,7 @@ static int copy_host(struct copy *copy, char *own)
     return r < 0 ? r : check_unchanged(copy);
 }
 
-/* A piece of the ring is larger than a cache. */
+/* A piece of the ring is larger than the cache. */
 static int copy_filled(const struct copy *copy)
 {
     const struct piece *piece = &copy->piece;
@@ -204,7 +205,7 @@ static int copy_filled(const struct copy *copy)
     return 0;
 }
 
-/* A piece in the ring of a save that has failed is given back as it is. */
+/* A ring piece of a failed save is returned without being written. */
 static int copy_piece(struct copy *copy, char *own, bool has_failed)
 {
     cause_clear();
@@ -213,7 +214,7 @@ static int copy_piece(struct copy *copy, char *own, bool has_failed)
     return has_failed ? 0 : copy_filled(copy);
 }
 
-/* The bytes of a device were read when they came into the ring. */
+/* A device's bytes were already counted as read when they arrived in the ring. */
 static void end_copy_locked(struct cairn_lane *lane, struct copy *copy, int r)
 {
     check_held(&lane->lock);
@@ -263,7 +264,8 @@ static void copier_loop(struct copier *copier)
     mutex_unlock(&lane->lock);
 }
 
-/* Competes with the training for cores as far as the caller allows, unless a caller waits. */
+/* Runs with the caller's nice value, as it competes with the training for cores, unless a caller
+ * waits for it. */
 static void *copier_main(void *arg)
 {
     struct copier *copier = arg;
@@ -273,7 +275,7 @@ static void *copier_main(void *arg)
     return NULL;
 }
 
-/* The first is that of saves that a caller waits for. */
+/* The first thread is the one for saves that a caller waits for. */
 int copiers_start_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);

@@ -7,5 +7,5 @@
 /* Continues `crc` (0 to begin) over `len` bytes. */
 uint32_t crc_of(uint32_t crc, const void *data, size_t len);
 
-/* The CRC of A then B, of theirs and the length of B. */
+/* The CRC of A followed by B, from both CRCs and the length of B. */
 uint32_t crc_joined(uint32_t a, uint32_t b, uint64_t b_length);

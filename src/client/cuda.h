@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Declarations of the CUDA driver API, as far as the client uses it: it builds without a Toolkit,
- * and against no version in particular. Names, types and values are those of cuda.h
- * (tests/client/cuda compares them where that is found); a function is called by the name that
- * libcuda.so.1 exports, and which cuda.h means by the plain one. */
+/* Declarations of the part of the CUDA driver API that the client uses, so that it builds without a
+ * Toolkit, and for no particular version. Names, types and values are those of cuda.h
+ * (tests/client/cuda compares them if that is found); a function is called by its exported name in
+ * libcuda.so.1, to which cuda.h maps the plain name. */
 #pragma once
 
 #include <stddef.h>
 
-#ifndef CUDA_VERSION /* cuda.h has them */
+#ifndef CUDA_VERSION /* cuda.h defines them */
 typedef int CUresult;
 typedef int CUstreamCaptureMode, CUstreamCaptureStatus;
 typedef int CUdevice;
@@ -19,8 +19,8 @@ typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 #endif
 
-/* X(name: CUDA_ERROR_ and this; value; errno; whether the context is of no use any more). What is
- * not here is -EIO, and passes. */
+/* X(name: CUDA_ERROR_ and this; value; errno; whether the context is unusable afterwards). Other
+ * errors become -EIO and leave the context usable. */
 #define DRIVER_ERRORS(X)                                                                           \
     X(INVALID_VALUE, 1, EINVAL, false)                                                             \
     X(OUT_OF_MEMORY, 2, ENOMEM, false)                                                             \

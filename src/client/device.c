@@ -113,9 +113,9 @@ void device_event_free(struct device_event *event)
     device->locked.used--;
 }
 
-/* After an error: nothing is under way on the side stream any more, or the driver is never called
- * again. So memory that a copy was to write may be used again, for nothing else writes there. The
- * cause stays that of the error. */
+/* After an error: ensures that nothing is in progress on the side stream, or that the driver is
+ * never called again. Then nothing writes to the target of a copy any more, and its memory can be
+ * reused. The cause stays that of the error. */
 static void settle_device(struct device *device)
 {
     struct device_driver *driver = device->driver;
@@ -146,8 +146,8 @@ int device_event_finish(struct device_event *event, int r, struct device_event *
     return r;
 }
 
-/* Orders the coming work of `after` behind the work so far of `before`. An event may be
- * recorded again as soon as the other stream has been told to wait for it. */
+/* Orders future work of `after` behind the work so far of `before`. The event may be recorded again
+ * as soon as the other stream has been told to wait for it. */
 static int device_order_streams(struct device *device, CUstream before, CUstream after)
 {
     struct device_event *event;
@@ -159,8 +159,8 @@ static int device_order_streams(struct device *device, CUstream before, CUstream
     return r;
 }
 
-/* A capture records calls and does not run them: an event in it says nothing, and a wait would
- * become a part of the graph. */
+/* A capture records calls without running them: an event in it has no meaning, and a wait would
+ * become part of the graph. */
 static int check_not_capturing(struct device *device, CUstream stream)
 {
     CUstreamCaptureStatus status = DRIVER_CAPTURE_STATUS_NONE;
@@ -204,8 +204,8 @@ static int enqueue_copy(struct device *device, void *host, uint64_t address, siz
         ret);
 }
 
-/* A copy that was enqueued has its event even if leaving failed: the save fails by the next call
- * then. */
+/* An enqueued copy has its event even if leaving the context failed: then the next call fails the
+ * save. */
 int device_copy(struct device *device, void *host, uint64_t address, size_t bytes,
                 struct device_event **ret)
 {

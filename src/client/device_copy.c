@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The thread "cairn-device": enqueues copies from devices into free pieces of the ring, asks for
- * those that are done, and hands these to the threads that write them into files. It alone waits
- * for no device: it asks (device_event_done). */
+/* The thread "cairn-device": enqueues copies from devices into free pieces of the ring, polls for
+ * their end (device_event_done), and passes them to the threads that write them into files. It
+ * never blocks on a device. */
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -9,11 +9,11 @@
 #include "client/device.h"
 #include "client/lane.h"
 
-#define ASK_US 20             /* between two questions while copies are under way */
-#define TIMER_SLACK_NS 1000   /* the usual 50 us would leave the bus idle between two copies */
-#define FLIGHTS_CALM 1        /* of a device; see may_enqueue_locked() */
-#define RING_LEAST (64 * MIB) /* that is chosen */
-#define RING_PART_OF_MEMORY 4 /* that is free: a fourth */
+#define ASK_US 20             /* interval of polls while copies are in progress */
+#define TIMER_SLACK_NS 1000   /* the default of 50 us would leave the bus idle between two copies */
+#define FLIGHTS_CALM 1        /* per device; see may_enqueue_locked() */
+#define RING_LEAST (64 * MIB) /* least size chosen */
+#define RING_PART_OF_MEMORY 4 /* of the free memory: a fourth */
 #define LOOK_MS 1000
 
 /* --- copies ----------------------------------------------------------------------------------- */
@@ -24,7 +24,8 @@ static bool has_jobs_locked(const struct devices *devices)
     return !TAILQ_EMPTY(&devices->now) || !TAILQ_EMPTY(&devices->lazy);
 }
 
-/* Into the file; if the save has failed, the thread that would write it only gives it back. */
+/* Passes the piece on to be written; if the save has failed, the writing thread only releases
+ * it. */
 static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *ring_piece)
 {
     check_held(&lane->lock);
@@ -35,10 +36,10 @@ static void hand_on_locked(struct cairn_lane *lane, struct ring_piece *ring_piec
     (void)pthread_cond_signal(&lane->copiers.work);
 }
 
-/* A device makes its copies to the host one after the other, and goes to those of another stream
- * when it has none left of this one: a read by the training in the meantime (of a loss) waits for
- * that. (Two enqueued at a time on an H100: it waited for the whole save.) So only one is, but
- * where the training waits for the copies itself. */
+/* A device makes its copies to the host in order, and switches to another stream only when it has
+ * none left of this one. So a read by the training in the meantime (e.g. of a loss) waits for all
+ * copies enqueued here. (With two at a time on an H100, it waited for the whole save.) So only one
+ * copy is enqueued at a time, unless the training waits for the copies itself. */
 static bool may_enqueue_locked(const struct cairn_lane *lane)
 {
     check_held(&lane->lock);
@@ -47,7 +48,7 @@ static bool may_enqueue_locked(const struct cairn_lane *lane)
            devices->flights < FLIGHTS_CALM * (unsigned)devices->count;
 }
 
-/* Takes the next piece that is to be copied, if the ring has room. */
+/* Takes the next piece to be copied, if the ring has room. */
 static struct ring_piece *take_copy_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
@@ -60,7 +61,7 @@ static struct ring_piece *take_copy_locked(struct cairn_lane *lane)
     return ring_piece;
 }
 
-/* Until the copy is enqueued its bytes are waiting, as a fence sees it. */
+/* Until a copy is enqueued, a fence counts its bytes as waiting. */
 static void note_enqueued_locked(struct cairn_lane *lane, struct ring_piece *ring_piece, int r)
 {
     check_held(&lane->lock);
@@ -99,7 +100,7 @@ static bool enqueue_piece(struct cairn_lane *lane)
     return true;
 }
 
-/* The copies of a device are done in their order. */
+/* Copies of a device finish in order. */
 static bool reap_piece(struct cairn_lane *lane, struct lane_device *device)
 {
     struct ring_piece *ring_piece = TAILQ_FIRST(&device->copies);
@@ -120,7 +121,7 @@ static bool reap_piece(struct cairn_lane *lane, struct lane_device *device)
 
 /* --- the ring --------------------------------------------------------------------------------- */
 
-/* Bytes of saves on devices: those that wait, or all that are under way. */
+/* Bytes of saves on devices: only those waiting, or all in progress. */
 static uint64_t device_bytes_locked(const struct cairn_lane *lane, bool only_waiting)
 {
     check_held(&lane->lock);
@@ -136,7 +137,7 @@ static uint64_t device_bytes_locked(const struct cairn_lane *lane, bool only_wai
     return sum;
 }
 
-/* One thread at a time makes the ring. */
+/* Only one thread at a time may grow the ring. */
 static int grow_ring(struct cairn_lane *lane, uint64_t bytes, bool only_idle)
 {
     struct devices *devices = &lane->devices;
@@ -160,8 +161,8 @@ int devices_prepare(struct cairn_lane *lane, uint64_t bytes)
     return grow_ring(lane, bytes, true);
 }
 
-/* As large as the first sources, so that no copy has to wait for the files; but no more than a part
- * of the memory that is free. */
+/* As large as the first sources, so that no copy has to wait for files; limited to a part of the
+ * free memory. */
 static uint64_t chosen_bytes(uint64_t waiting)
 {
     uint64_t available =
@@ -169,7 +170,8 @@ static uint64_t chosen_bytes(uint64_t waiting)
     return max_u64(RING_LEAST, min_u64(waiting, available));
 }
 
-/* The first source on a device has no ring yet. Without memory for one its saves fail. */
+/* Creates the ring for the first source on a device. Without memory for it, that source's saves
+ * fail. */
 static void make_ring(struct cairn_lane *lane)
 {
     struct devices *devices = &lane->devices;
@@ -180,7 +182,8 @@ static void make_ring(struct cairn_lane *lane)
     uint64_t bytes = lane->options.ring_bytes;
     int r = grow_ring(lane, bytes ? bytes : chosen_bytes(waiting), false);
     LOCK_SCOPE(&lane->lock);
-    while (r < 0 && r != -EBUSY && has_jobs_locked(devices)) { /* busy: another thread makes it */
+    /* -EBUSY: another thread is creating it */
+    while (r < 0 && r != -EBUSY && has_jobs_locked(devices)) {
         struct job *job = TAILQ_FIRST(&devices->now);
         save_fail_locked((job ? job : TAILQ_FIRST(&devices->lazy))->save, r, "%s", cause_text());
     }
@@ -188,7 +191,7 @@ static void make_ring(struct cairn_lane *lane)
 
 /* --- the thread ------------------------------------------------------------------------------- */
 
-/* Are copies under way? Then the thread has to ask again. */
+/* Are copies in progress? Then the thread must poll. */
 static bool any_flies(const struct devices *devices, int count)
 {
     for (int i = 0; i < count; i++)
@@ -203,7 +206,7 @@ static int device_count(struct cairn_lane *lane)
     return lane->devices.count;
 }
 
-/* False: the lane ends. */
+/* False: the lane is ending. */
 static bool rest(struct cairn_lane *lane, int count)
 {
     struct devices *devices = &lane->devices;
@@ -258,7 +261,7 @@ int devices_find_locked(const struct cairn_lane *lane, int ordinal)
     return -1;
 }
 
-/* Another thread may have opened it meanwhile: then this one is closed again. */
+/* If another thread has opened the device meanwhile, this one is closed again. */
 static int enter_device(struct cairn_lane *lane, int ordinal, struct device **device)
 {
     LOCK_SCOPE(&lane->lock);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Fingerprints on a device. The sums of a span of the range are combined as soon as they are there,
- * so that the memory that this takes of the device does not grow with the range: its streams are in
- * order, and so is the use of that memory. */
+/* Fingerprints on a device. The sums of each span of the range are combined at once, so that the
+ * memory used on the device does not grow with the range. The work in a stream is ordered, and so
+ * is the use of that memory. */
 #include <sys/mman.h>
 
 #include "base/cause.h"
@@ -11,13 +11,13 @@
 #include "fingerprint_ptx.h"
 #endif
 
-#define THREADS 256 /* as kernels/fingerprint.cu has it */
+#define THREADS 256 /* as in kernels/fingerprint.cu */
 #define SUM sizeof(struct fingerprint_sum)
 #define SUMS_IN_BLOCK (FINGERPRINT_BLOCK / SUM)
 #define SPAN (256 * MIB) /* a multiple of the bytes of one sum of the second level */
 #define SPAN_SUMS (SPAN / FINGERPRINT_BLOCK)
 
-/* The memory on the device. */
+/* The layout of the memory on the device. */
 #define KEY_AT 0u
 #define FIRST_AT align_up(sizeof(struct fingerprint_key), 256)
 #define SECOND_AT (FIRST_AT + SPAN_SUMS * SUM)
@@ -40,7 +40,7 @@ static int load_kernel(struct device *device)
 #endif
 }
 
-/* A page that the driver refuses to register does as well: the copy of a result blocks then. */
+/* If the driver refuses to register the page it still works: then the copy of a result blocks. */
 static int make_results(struct device *device)
 {
     struct device_prints *prints = &device->prints;
@@ -56,7 +56,7 @@ static int make_results(struct device *device)
     return driver_alive(device->driver);
 }
 
-/* Once, with the context entered; a failed step is not tried again. */
+/* Runs once, with the context entered; a failed step is not repeated. */
 static int prepare_prints(struct device *device)
 {
     struct device_prints *prints = &device->prints;
@@ -103,7 +103,7 @@ static int take_slot(struct device *device, int *ret)
     return 0;
 }
 
-/* The sums of `length` bytes by the key of `level`. */
+/* Computes the sums of `length` bytes with the key of `level`. */
 static int launch_kernel(struct device *device, unsigned level, CUdeviceptr bytes, uint64_t length,
                          CUdeviceptr sums)
 {
@@ -115,7 +115,7 @@ static int launch_kernel(struct device *device, unsigned level, CUdeviceptr byte
                        THREADS, 1, 1, 0, device->side, arguments, NULL);
 }
 
-/* The tree of fingerprint.h over `length` > 0 bytes, its root at `result`. */
+/* Computes the tree of fingerprint.h over `length` > 0 bytes; its root goes to `result`. */
 static int launch_all(struct device *device, CUdeviceptr bytes, uint64_t length, CUdeviceptr result)
 {
     CUdeviceptr first = device->prints.memory + FIRST_AT,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The thread "cairn-device" looks before it copies: a piece of a source that may be referred to is
- * copied only if its fingerprint, taken by the device, is not that of the older version. */
+/* Before copying, the thread "cairn-device" takes fingerprints: a piece of a source with a key is
+ * copied only if its fingerprint, computed by the device, differs from that of the older
+ * version. */
 #include "client/device.h"
 #include "client/lane.h"
 
@@ -19,7 +20,7 @@ static struct look pop_look(struct look_queue *queue)
     return look;
 }
 
-/* The job whose piece comes next; NULL: none. */
+/* The job of the next piece; NULL: none. */
 static struct job *first_job_locked(struct devices *devices, struct job_queue **ret_queue)
 {
     check_rank_held(LOCK_LANE);
@@ -52,7 +53,7 @@ bool look_next_copy_locked(struct cairn_lane *lane, struct piece *ret)
     return true;
 }
 
-/* Nothing of this piece is under way any more, and nothing is to be copied. */
+/* Nothing is in progress for this piece any more, and nothing is to be copied. */
 static void end_piece_locked(struct cairn_lane *lane, const struct piece *piece)
 {
     check_held(&lane->lock);
@@ -66,7 +67,7 @@ static void end_piece_locked(struct cairn_lane *lane, const struct piece *piece)
     save_piece_ended_locked(save);
 }
 
-/* A piece that the older version has, or whose save has failed, is done. Others are copied. */
+/* The piece is done if the older version has it, or its save has failed; otherwise it is copied. */
 static void end_look_locked(struct cairn_lane *lane, const struct look *look, bool is_there)
 {
     check_held(&lane->lock);
@@ -111,7 +112,7 @@ static bool take_look(struct cairn_lane *lane, struct look *ret)
     return true;
 }
 
-/* Without a fingerprint the piece is copied. */
+/* A piece without a fingerprint is copied. */
 bool look_begin(struct cairn_lane *lane)
 {
     struct look look;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* device.h of a library that was built without CUDA (-Dcuda=disabled): no device is ever opened. */
+/* device.h for a library built without CUDA (-Dcuda=disabled): no device is ever opened. */
 #include "base/cause.h"
 #include "client/device.h"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Host memory that the driver copies into. The driver holds a lock of its own during a registration
- * and takes some 0.1 s a GB, so it is done in chunks, with a pause after each. */
+/* Registers host memory for copies by the driver. The driver holds an internal lock during a
+ * registration, about 0.1 s per GB, so it is done in chunks, with a pause after each. */
 #include <time.h>
 
 #include "base/cause.h"
 #include "client/driver.h"
 
 #define CHUNK_MAX GIB
-#define PAUSE_NS 2000000 /* for those that wait for the driver's lock */
+#define PAUSE_NS 2000000 /* for threads waiting for the driver's lock */
 
 /* One chunk. The context is retained as long as the memory is registered. */
 struct registration {
@@ -79,7 +79,7 @@ int device_register(struct device_driver *driver, void *memory, size_t bytes, si
     return at > 0 ? 0 : r;
 }
 
-/* Takes a chunk of that range off the list, NULL if none is left. */
+/* Removes a chunk of that range from the list; NULL if none is left. */
 static struct registration *take_registered_chunk(struct device_driver *driver, const char *memory,
                                                   size_t bytes)
 {
@@ -104,8 +104,8 @@ static int unregister_chunk(struct device_driver *driver, const struct registrat
     return r;
 }
 
-/* Forgets memory that the driver does not unregister: it stays mapped until the process ends, so
- * its address does not come back. */
+/* If the driver fails to unregister the memory, it stays mapped until the process ends, so that its
+ * address is not reused. */
 int device_unregister(struct device_driver *driver, void *memory, size_t bytes)
 {
     int result = driver_alive(driver);

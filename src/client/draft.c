@@ -18,21 +18,21 @@
 #include "client/place.h"
 #include "client/signals.h"
 
-/* Size limit of a nameless file on a mount: half of the table of ranges of its stage, which is 16
- * times the stage, and 8 GiB for the smallest table (docs/semantics.md); the half of that, for
+/* Size limit of a nameless file on a mount: half of the table of ranges of its stage, which covers
+ * 16 times the stage, or 8 GiB with the smallest table (docs/semantics.md); and half of that, as
  * there are other files. */
 #define NAMELESS_STAGES 8
 #define NAMELESS_LEAST (4 * GIB)
 
 #define HIDDEN_TRIES 1000
-/* A file up to here is one write or a few: its size comes with them, and is no request of the call
- * that opens. */
+/* A file up to this size is written in one or a few writes, which set its size: the call that opens
+ * it saves a request. */
 #define SIZED_LATER (64 * KIB)
 #define NAME_BYTES 255
 
 enum on_cairn { UNKNOWN, NO, YES };
 
-/* Notes which act failed, on which path. */
+/* Notes which operation failed, on which path. */
 static int note_failed(const char *act, const char *path, int error)
 {
     cause_note("cannot %s %s: %s", act, path, strerror(-error));
@@ -43,7 +43,7 @@ static int note_failed(const char *act, const char *path, int error)
 
 static int open_directory(const char *path)
 {
-    /* to search it is enough, and no filesystem is asked to open it */
+    /* searching it is enough, so the filesystem gets no open request */
     int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
@@ -51,7 +51,7 @@ static int open_directory(const char *path)
 static ssize_t directory_xattr(int fd, const char *name, char *text, size_t size)
 {
     char path[64];
-    /* an O_PATH descriptor has none of its own */
+    /* an O_PATH descriptor does not support the call itself */
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     ssize_t n = getxattr(path, name, text, size - 1);
     text[n < 0 ? 0 : n] = '\0';
@@ -68,7 +68,8 @@ static bool is_on_cairn(int directory_fd)
 
 bool draft_on_cairn(const struct draft *draft)
 {
-    _Atomic int *known = (_Atomic int *)(uintptr_t)&draft->on_cairn; /* not of its content */
+    /* not part of the draft's constant content */
+    _Atomic int *known = (_Atomic int *)(uintptr_t)&draft->on_cairn;
     if (atomic_load(known) == UNKNOWN && draft->directory_fd >= 0)
         atomic_store(known, is_on_cairn(draft->directory_fd) ? YES : NO);
     return atomic_load(known) == YES;
@@ -99,15 +100,16 @@ static int hidden_name(const struct draft *draft, char ret[NAME_BYTES + 1])
     return snprintf(ret, NAME_BYTES + 1, ".%.*s%s", (int)length, draft->name, suffix);
 }
 
-/* A save for which its caller waits is written by several threads at once, which CairnFS lets in
- * with O_DIRECT. Elsewhere that would ask for aligned pieces. Nothing maps a draft meanwhile. */
+/* A save for which the caller waits is written by several threads at once, which CairnFS allows
+ * with O_DIRECT. Other filesystems would require aligned pieces. A draft is never mapped
+ * meanwhile. */
 static int direct_flag(const struct draft *draft, uint64_t bytes, uint32_t flags)
 {
     bool helps = flags & CAIRN_SAVE_URGENT && bytes > SIZED_LATER;
     return helps && draft_on_cairn(draft) ? O_DIRECT : 0;
 }
 
-/* A hidden file is locked as long as a process has it: draft_clean() of another leaves it alone. */
+/* A hidden file is locked while a process uses it: draft_clean() of another process skips it. */
 static int open_hidden(struct draft *draft, int direct, mode_t mode)
 {
     char name[NAME_BYTES + 1];
@@ -134,7 +136,7 @@ static int open_hidden(struct draft *draft, int direct, mode_t mode)
 static int open_draft_in_directory(struct draft *draft, uint64_t bytes, mode_t mode, uint32_t flags)
 {
     int direct = direct_flag(draft, bytes, flags);
-    /* The name is given through /proc: a process without it takes a hidden one from the start. */
+    /* The name is given through /proc: a process without it uses a hidden file from the start. */
     bool may = access("/proc/self/fd", X_OK) == 0 && may_be_nameless(draft, bytes);
     draft->fd =
         may ? openat(draft->directory_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC | direct, mode) : -1;
@@ -173,9 +175,9 @@ static int open_regular(struct draft *draft, const struct place *place, uint64_t
     return open_draft_in_directory(draft, bytes, mode, flags);
 }
 
-/* For calls that open the file later, perhaps from another directory; relative as it is where no
- * path leads here. The call itself goes by the path as it was given: the directories above need not
- * be searchable. */
+/* For calls that open the file later, perhaps with another working directory; stays relative if no
+ * absolute path can be found. The call itself uses the path as given: the directories above need
+ * not be searchable. */
 static char *absolute_path(const char *path)
 {
     char *whole = NULL;
@@ -201,7 +203,7 @@ static int open_draft_at(struct draft *draft, const struct place *place, uint64_
     return flags & CAIRN_SAVE_REGULAR ? -ENOTSUP : 0;
 }
 
-/* Removes the draft where opening it failed. */
+/* Removes the draft if opening it failed. */
 static int discard_if_failed(struct draft *draft, const char *path, int r)
 {
     if (r == 0)
@@ -296,7 +298,7 @@ static int link_as(const struct draft *draft, const char *name)
     return linkat(AT_FDCWD, self, draft->directory_fd, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
 }
 
-/* A nameless file gets its name, or, where that is taken, a hidden one first. */
+/* Gives a nameless file its name or, if that is taken, first a hidden one. */
 static int name_nameless(struct draft *draft, bool exclusive)
 {
     char name[NAME_BYTES + 1];
@@ -330,8 +332,8 @@ static int rename_exclusive(const struct draft *draft)
     return 0;
 }
 
-/* Filesystems that write behind report failed writes at close: of a duplicate here, for the lock
- * goes with the last descriptor. */
+/* Filesystems with write-behind report failed writes at close: closes a duplicate, as the lock is
+ * released with the last descriptor. */
 static int flush_all(const struct draft *draft)
 {
     int copy = dup(draft->fd);
@@ -377,7 +379,7 @@ static void close_fd(int *fd)
 
 void draft_done(struct draft *draft)
 {
-    check(!draft->hidden); /* draft_discard() has removed that file */
+    check(!draft->hidden); /* draft_discard() has removed it */
     free(draft->name);
     free(draft->path);
     draft->name = draft->path = NULL;
@@ -394,10 +396,9 @@ void draft_discard(struct draft *draft)
     draft->hidden = NULL;
 }
 
-/* --- drafts of processes that are gone
- * ------------------------------------------------------------------------- */
+/* --- drafts of processes that have ended ------------------------------------------------------ */
 
-/* The process of ".NAME.cairn-PID-N"; 0: no such name. */
+/* Parses the PID in ".NAME.cairn-PID-N"; 0: not such a name. */
 static pid_t pid_of(const char *name)
 {
     const char *at = NULL;
@@ -415,7 +416,8 @@ static pid_t pid_of(const char *name)
     return *end == '\0' ? (pid_t)pid : 0;
 }
 
-/* In another container, or on another node, its process may live: then it has a lock on it. */
+/* Its process may be alive in another container, or on another node: then it holds a lock on the
+ * file. */
 static void clean_one(const struct draft *draft, const char *name)
 {
     struct stat st;

@@ -6,7 +6,7 @@
 
 #include "base/cause.h"
 
-/* made once, never freed: fork and exit handlers may come at any time */
+/* created once, never freed: fork and exit handlers may run at any time */
 static _Atomic(struct device_driver *) the_driver;
 
 static const struct {

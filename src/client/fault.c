@@ -7,15 +7,16 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* Where a fault of this thread goes on; NULL: it is none of ours. The model makes an access from
- * a signal handler safe in threads that never had one: no memory is allocated for it. */
+/* Where to continue after a fault in this thread; NULL: the fault is not in fault_try(). The TLS
+ * model makes an access from a signal handler safe in a new thread: no memory is allocated for
+ * it. */
 static __thread sigjmp_buf *volatile back __attribute__((tls_model("initial-exec")));
 
 static const int numbers[] = {SIGSEGV, SIGBUS};
 static struct sigaction before[ARRAY_LEN(numbers)];
 
-/* As the kernel would call it: a handler may rely on being called once, on the mask meanwhile, and
- * on raising the signal again. */
+/* Calls it as the kernel would: a handler may rely on being called once, on its signal mask, and on
+ * raising the signal again. */
 static void call_handler(const struct sigaction *handler, int number, siginfo_t *info,
                          void *context)
 {
@@ -34,8 +35,8 @@ static void call_handler(const struct sigaction *handler, int number, siginfo_t 
     (void)pthread_sigmask(SIG_SETMASK, &entry, NULL);
 }
 
-/* The default acts as without us: at the instruction that faulted, or when the signal that another
- * process has sent is raised again. */
+/* The default action works as without this handler: the instruction faults again, or a signal sent
+ * by another process is raised again. */
 static void pass_on(const struct sigaction *to, int number, siginfo_t *info, void *context)
 {
     bool is_sent = info->si_code <= 0;
@@ -48,16 +49,16 @@ static void pass_on(const struct sigaction *to, int number, siginfo_t *info, voi
     }
 }
 
-/* Or a later handler was asked first, and raises the signal again. */
+/* Also true if a later handler ran first and raised the signal again. */
 static bool is_of_this_thread(const siginfo_t *info)
 {
     return info->si_code > 0 || (info->si_code == SI_TKILL && info->si_pid == getpid());
 }
 
-/* To fault_try(), with the mask and the alternate stack that a return would bring back. */
+/* Jumps to fault_try(), with the signal mask and alternate stack that a return would restore. */
 static _Noreturn void leave_to_try(const ucontext_t *context)
 {
-    (void)sigaltstack(&context->uc_stack, NULL); /* SS_AUTODISARM took it */
+    (void)sigaltstack(&context->uc_stack, NULL); /* SS_AUTODISARM disabled it */
     (void)pthread_sigmask(SIG_SETMASK, &context->uc_sigmask, NULL);
     siglongjmp(*back, 1);
 }
@@ -78,9 +79,9 @@ static void install_handlers(void)
     for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
         struct sigaction there;
         (void)sigaction(numbers[i], NULL, &there);
-        if (there.sa_sigaction == on_fault) /* a fork came in the middle of this */
+        if (there.sa_sigaction == on_fault) /* a fork interrupted this function */
             continue;
-        before[i] = there; /* known before a fault asks for it */
+        before[i] = there; /* stored before a fault needs it */
         (void)sigaction(numbers[i], &ours, NULL);
     }
 }

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The fence: before sources change, no copy reads them any more, or the work that changes them is
- * ordered behind the copies. */
+/* The fence: before sources change, ensures that no copy reads them any more, or orders the work
+ * that changes them after the copies. */
 #include "base/clock.h"
 #include "client/device.h"
 #include "client/lane.h"
 
 struct fence {
-    uint64_t begun; /* saves up to this number */
+    uint64_t begun; /* covers saves up to this number */
     int64_t begun_ns;
     const struct cairn_stream *streams;
     size_t count;
-    bool is_covered[DEVICES_MAX]; /* a stream comes after its copies: enqueued is enough */
-    bool is_used[DEVICES_MAX];    /* copies from it are under way */
+    /* a stream is ordered after its copies: it suffices that they are enqueued */
+    bool is_covered[DEVICES_MAX];
+    bool is_used[DEVICES_MAX]; /* copies from it are in progress */
 };
 
-/* Does the fence have to wait for bytes of this save? */
+/* Must the fence wait for bytes of this save? */
 static bool holds_up_locked(const struct cairn_save *save, const struct fence *fence)
 {
     check_held(&save->lane->lock);
@@ -30,8 +31,7 @@ static bool holds_up_locked(const struct cairn_save *save, const struct fence *f
     return open > 0 || (save->error ? copying->reading > 0 : copying->unread > on_devices);
 }
 
-/* Does a save hold the fence up? *ret_limit is when the fence has waited long enough for the first
- * of them; -1: for none. */
+/* Does any save hold up the fence? *ret_limit: the earliest time limit of these; -1: none. */
 static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence, int64_t *ret_limit)
 {
     check_held(&lane->lock);
@@ -52,7 +52,7 @@ static bool is_open_locked(struct cairn_lane *lane, const struct fence *fence, i
     return is_open;
 }
 
-/* A save that holds up the training for longer than it may is given up. */
+/* Fails a save that has held up the training longer than it may. */
 static void fail_slow_locked(struct cairn_lane *lane, const struct fence *fence, int64_t now)
 {
     check_held(&lane->lock);
@@ -80,7 +80,7 @@ static void cover_locked(struct cairn_lane *lane, struct fence *fence)
     }
 }
 
-/* Notes which devices still copy, when the host has waited for all that it must. */
+/* Called after the host has waited for its part: notes which devices still copy. */
 static void note_used_locked(struct cairn_lane *lane, struct fence *fence)
 {
     check_held(&lane->lock);
@@ -121,7 +121,7 @@ static int wait_for_host(struct cairn_lane *lane, struct fence *fence, int64_t d
     return r;
 }
 
-/* -EBUSY: a stream captures. Other errors leave the host to wait for that device. */
+/* -EBUSY: a stream captures a graph. After other errors the host waits for that device instead. */
 static int order_streams(struct cairn_lane *lane, struct fence *fence)
 {
     int r = 0;

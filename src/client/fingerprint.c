@@ -20,8 +20,7 @@ int fingerprint_key_make(struct fingerprint_key *ret)
     return 0;
 }
 
-/* Sums may take the place of the bytes that they are of: block i is read before sum i
- * is written. */
+/* Sums may overwrite the bytes that they cover: block i is read before sum i is written. */
 static void level_sums(const uint64_t *key, const uint8_t *bytes, uint64_t length,
                        struct fingerprint_sum *sums)
 {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A fingerprint tells whether two ranges of the same length hold the same bytes: 256 bits by a
- * secret random key, computed alike by the host and by a kernel on the device.
+/* A fingerprint tells whether two ranges of the same length contain the same bytes: 256 bits with a
+ * secret random key, computed identically by the host and by a kernel on the device.
  *
  * NH over pairs of 64-bit words (UMAC's, with products of 128 bits), twice, with keys that are
- * shifted by a pair (Toeplitz). A block of 64 KiB gives 32 bytes; the results of a level, one
- * behind the other, are the bytes of the next level, which has a key of its own, until one block is
- * left. Two different blocks of one length get the same sums with a probability of at most 2^-128,
- * whatever their bytes are, as long as these do not depend on the key; two different ranges the
- * same fingerprint with at most 2^-128 a level, 2^-126 in all.
+ * shifted by a pair (Toeplitz). A block of 64 KiB gives 32 bytes; the concatenated results of a
+ * level are the bytes of the next level, which has a key of its own, until one block is left. Two
+ * different blocks of one length get the same sums with a probability of at most 2^-128, whatever
+ * their bytes are, as long as these do not depend on the key; two different ranges the same
+ * fingerprint with at most 2^-128 per level, 2^-126 in all.
  *
  * Compiles as C for the host and as CUDA C++ for the device (kernels/fingerprint.cu). Both are
- * little-endian: they agree about words. Pure. */
+ * little-endian, so words are equal. Pure. */
 #pragma once
 
 #include <stddef.h>
@@ -25,22 +25,22 @@
 
 __extension__ typedef unsigned __int128 fingerprint_u128;
 
-#define FINGERPRINT_BLOCK 65536u /* bytes that one sum is of */
+#define FINGERPRINT_BLOCK 65536u /* bytes covered by one sum */
 #define FINGERPRINT_LEVELS 4u    /* 64 KiB, 128 MiB, 256 GiB, 512 TiB */
 #define FINGERPRINT_PAIR 16u
-#define FINGERPRINT_KEY_WORDS (FINGERPRINT_BLOCK / 8 + 2) /* of a level */
+#define FINGERPRINT_KEY_WORDS (FINGERPRINT_BLOCK / 8 + 2) /* per level */
 
 struct fingerprint_key {
     uint64_t words[FINGERPRINT_LEVELS][FINGERPRINT_KEY_WORDS];
 };
 
-/* The sum of a block, or of a part of one: parts are added. Two numbers of 128 bits, the low half
- * first. */
+/* The sum of a block, or of part of a block: sums of parts are added. Two numbers of 128 bits, the
+ * low half first. */
 struct fingerprint_sum {
     uint64_t word[4];
 };
 
-/* Equal if all of it is, bit by bit. */
+/* Equal if all bits are. */
 struct fingerprint {
     uint64_t length;
     struct fingerprint_sum sum;
@@ -57,7 +57,7 @@ FINGERPRINT_CODE void fingerprint_add_sum(struct fingerprint_sum *sum,
     }
 }
 
-/* Pair number `pair` of `bytes`; behind the end there are zeros. */
+/* Loads pair number `pair` of `bytes`; bytes behind the end count as zeros. */
 FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size_t pair,
                                        uint64_t ret_words[2])
 {
@@ -75,7 +75,7 @@ FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size
         ret_words[1] |= at + 8 + i < length ? (uint64_t)bytes[at + 8 + i] << (i * 8) : 0;
     }
 #else
-    /* two loads and no call: the compiler knows the lengths */
+    /* two loads without a call: the lengths are constants for the compiler */
     if (at + FINGERPRINT_PAIR <= length) {
         memcpy(&ret_words[0], bytes + at, 8);
         memcpy(&ret_words[1], bytes + at + 8, 8);
@@ -86,8 +86,8 @@ FINGERPRINT_CODE void fingerprint_load(const uint8_t *bytes, size_t length, size
 #endif
 }
 
-/* The part of a block that thread `thread` of `threads` sums up. `length` is at most
- * FINGERPRINT_BLOCK. */
+/* Computes the part of a block's sum that falls to thread `thread` of `threads`. `length` is at
+ * most FINGERPRINT_BLOCK. */
 FINGERPRINT_CODE struct fingerprint_sum fingerprint_part(const uint8_t *block, size_t length,
                                                          const uint64_t *key, unsigned thread,
                                                          unsigned threads)
@@ -110,15 +110,15 @@ FINGERPRINT_CODE struct fingerprint_sum fingerprint_part(const uint8_t *block, s
 /* A random key; -errno of getrandom. */
 int fingerprint_key_make(struct fingerprint_key *ret);
 
-/* The fingerprint of `length` bytes; -ENOMEM: needs 1/2048 of it for sums. */
+/* The fingerprint of `length` bytes; allocates 1/2048 of that for sums: -ENOMEM. */
 int fingerprint_of(const struct fingerprint_key *key, const void *bytes, size_t length,
                    struct fingerprint *ret);
 
-/* The same in parts that threads compute: sums of whole blocks (but for the end of the range), then
- * one fingerprint of all sums in order. */
+/* The same in steps that several threads can compute: sums of whole blocks (the last one may be
+ * shorter), then one fingerprint of all sums in order. */
 void fingerprint_blocks(const struct fingerprint_key *key, const void *bytes, size_t length,
                         struct fingerprint_sum *ret_sums);
-/* `sums`, one for each block of `length` bytes, are written over. */
+/* `sums`, one for each block of `length` bytes, are overwritten. */
 struct fingerprint fingerprint_combine(const struct fingerprint_key *key,
                                        struct fingerprint_sum *sums, uint64_t length);
 static inline uint64_t fingerprint_block_count(uint64_t length)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Saves whose whole content one call names: zip, safetensors, markers. */
+/* Saves whose whole content is named by one call: zip, safetensors, markers. */
 
 #include "base/clock.h"
 #include "client/lane.h"
@@ -33,8 +33,8 @@ static int named_new(struct named *named, size_t count)
     return named->of ? 0 : -ENOMEM;
 }
 
-/* A save that has all that it gets; it takes the zip's entries over once there is a save. The call
- * fails only where there is none: a later error is one of the save. */
+/* Makes a save that gets no more sources; once it exists, it owns the zip's entries. The call fails
+ * only if no save was made: later errors are errors of the save. */
 static int save_whole(const struct whole *whole, uint64_t bytes, struct zip *zip,
                       const struct named *named)
 {
@@ -68,7 +68,7 @@ static int take_zip_options(struct zip *zip, const char *path,
     return 0;
 }
 
-/* The entries with their names, and the archive's, in one piece of memory that the save frees. */
+/* The entries with their names, and the archive's name, in one allocation that the save frees. */
 static int take_entries(struct zip *zip, const struct cairn_zip_record *records, size_t count)
 {
     size_t bytes = count * sizeof *zip->entries + zip->archive_length + 1;
@@ -146,9 +146,9 @@ int cairn_save_zip(cairn_lane *lane, const char *path, const struct cairn_zip_re
 
 #define LENGTH_BYTES 8u /* before the header */
 #define HEADER_ALIGNMENT 8u
-#define HEADER_MAX (100ull * 1000 * 1000) /* readers of the format refuse more */
+#define HEADER_MAX (100ull * 1000 * 1000) /* readers of the format accept at most this */
 
-/* The length, the header and blanks, as the first source. */
+/* The length, the header and padding, as the first source. */
 static uint8_t *safetensors_header(const char *header, size_t length, uint64_t *ret_bytes)
 {
     uint64_t padded = align_up(length, HEADER_ALIGNMENT);
@@ -162,7 +162,7 @@ static uint8_t *safetensors_header(const char *header, size_t length, uint64_t *
     return bytes;
 }
 
-/* The header, and tensors behind it: the file ends where the last source does. */
+/* The header, followed by the tensors: the file ends with the last source. */
 static int name_tensors(struct named *named, const struct cairn_source *header,
                         const struct cairn_source *sources, size_t count, uint64_t *ret_bytes)
 {

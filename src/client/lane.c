@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The calls that open a lane, ask it and end it. */
+/* The calls that open a lane, query it and end it. */
 #include "client/lane.h"
 
 #include <sched.h>
@@ -76,7 +76,7 @@ int cairn_lane_open(const struct cairn_lane_options *given, cairn_lane **ret)
     return 0;
 }
 
-/* Threads come with the first save: a process that only imports the library has none. */
+/* Threads are started by the first save: a process that only imports the library has none. */
 int lane_start(struct cairn_lane *lane)
 {
     fault_install();
@@ -137,7 +137,8 @@ int cairn_lane_close(cairn_lane *lane)
     mutex_lock(&lane->lock);
     int r = is_child || TAILQ_EMPTY(&lane->untold.list) ? 0 : -EIO;
     for (struct cairn_save *save; (save = TAILQ_LAST(&lane->untold.list, untold_list));)
-        (void)save_report_locked(save); /* the oldest comes last, so its cause stays */
+        /* the oldest is reported last, so its cause is the one that remains */
+        (void)save_report_locked(save);
     lane->refs--;
     lane_unlock_last(lane);
     if (is_child)
@@ -145,9 +146,9 @@ int cairn_lane_close(cairn_lane *lane)
     return r;
 }
 
-/* --- questions -------------------------------------------------------------------------------- */
+/* --- queries ---------------------------------------------------------------------------------- */
 
-/* In the order of their failures. */
+/* Reports saves in the order of their failures. */
 int cairn_lane_take_error(cairn_lane *lane, char *text, size_t size)
 {
     if (text && size > 0)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A lane: its saves, and the three owners that a save passes: opener (open.h), copiers (copy.h;
- * devices.h) and publisher (publish.h). A save goes from SAVE_OPEN to SAVE_PUBLISHED or
- * SAVE_FAILED, by one step. A failure drops the pieces that no thread has; the publisher takes the
- * draft away when no thread has one any more.
+/* A lane: its saves, and the three owners through which a save passes: opener (open.h), copiers
+ * (copy.h; devices.h) and publisher (publish.h). A save goes from SAVE_OPEN to SAVE_PUBLISHED or
+ * SAVE_FAILED, in one step. A failure drops the pieces not assigned to a thread; the publisher
+ * removes the draft when no thread has a piece any more.
  *
- * Locks: one mutex a lane guards the lane and its saves; never held over I/O, over a copy or over
- * the caller's log. A call allocates all memory that it needs before it changes anything:
- * -ENOMEM is an answer like others.
+ * Locks: one mutex per lane guards the lane and its saves; it is never held over I/O, over a copy
+ * or over the caller's log. A call allocates all memory that it needs before it changes anything,
+ * so it can fail with -ENOMEM.
  *
  * Aborts are for our own bugs (check()); nothing else ends the process. */
 #pragma once
@@ -19,29 +19,30 @@
 #include "client/save.h"
 #include "client/threads.h"
 
-#define UNTOLD_MAX 64 /* failed saves that are kept for cairn_lane_take_error() */
+#define UNTOLD_MAX 64 /* failed saves kept for cairn_lane_take_error() */
 
-/* Failed saves that no call was told of yet, counted, oldest first. Guarded by the lane's lock. */
+/* Failed saves not yet reported by any call; references are counted; oldest first. Guarded by the
+ * lane's lock. */
 struct untold {
     TAILQ_HEAD(untold_list, cairn_save) list;
     size_t count;
 };
 
 struct cairn_lane {
-    TAILQ_ENTRY(cairn_lane) link; /* of the process; guarded by the list's lock */
+    TAILQ_ENTRY(cairn_lane) link; /* in the list of the process; guarded by the list's lock */
     struct cairn_lane_options options;
     int log_level;
-    unsigned generation; /* of the process: another after fork */
+    unsigned generation; /* of the process: changes with fork */
     _Atomic uint64_t blocked_ns;
-    /* bytes of sources and pieces under way that a fence may have to wait for; changed with the
+    /* bytes of sources and pieces in progress that a fence may have to wait for; written with the
      * lock held */
     _Atomic uint64_t busy;
 
     struct cairn_mutex lock;
-    pthread_cond_t changed; /* those that wait for saves */
+    pthread_cond_t changed; /* wakes threads that wait for saves */
 
     /* Guarded by lock. */
-    unsigned refs; /* the handle, and one each save */
+    unsigned refs; /* the handle's, and one per save */
     bool is_stopping;
     TAILQ_HEAD(, cairn_save) saves;
     uint64_t begun;
@@ -65,43 +66,43 @@ static inline bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline
 
 /* --- answer.c: the boundary to the caller ----------------------------------------------------- */
 
-/* A call of the API ends: notes a cause if there is none, and how long it took. */
+/* Ends a call of the API: notes a cause if there is none, and the time it took. */
 int lane_return(struct cairn_lane *lane, int64_t begun_ns, int r);
 
 void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 
-/* The level of $CAIRN_LOG; else all lines where the caller takes them, warnings where they go to
+/* The level of $CAIRN_LOG. Default: all lines if the caller receives them, warnings if they go to
  * standard error. */
 int log_level_of(const struct cairn_lane_options *options);
 
-/* Fills `ret` (which begins with its size) from `have`, as much as it knows of. -EINVAL: a size
- * that cannot be. */
+/* Copies to `ret` (which begins with its size) as much of `have` as it has room for. -EINVAL: an
+ * impossible size. */
 CAIRN_MUST_CHECK int copy_struct(void *ret, const void *have, size_t size);
 
-/* The other direction: `ret` of `size` bytes, zeros where `from` is shorter; `from` may be NULL.
- * -E2BIG: it has members that this library does not know, and they are not zero. */
+/* The opposite direction: fills `ret` of `size` bytes, with zeros after the end of `from`, which
+ * may be NULL. -E2BIG: `from` has members unknown to this library that are not zero. */
 CAIRN_MUST_CHECK int take_struct(void *ret, size_t size, const void *from);
 
-/* --- lanes.c: all of the process -------------------------------------------------------------- */
+/* --- lanes.c: all lanes of the process -------------------------------------------------------- */
 
-/* A new lane is in the list until it leaves, which adds its counts to the sums. */
+/* Adds a new lane to the list. When it leaves, its counts are added to the sums. */
 void lanes_enter(struct cairn_lane *lane);
 void lanes_leave(struct cairn_lane *lane);
 
-/* -ECHILD, with cause: the process is a child of the lane's. */
+/* -ECHILD, with cause: the process is a child of the one that opened the lane. */
 CAIRN_MUST_CHECK int lane_check(const struct cairn_lane *lane);
-/* The same, as a call begins: no cause is left of an earlier one. */
+/* As lane_check(), at the beginning of a call: also clears the cause of an earlier call. */
 CAIRN_MUST_CHECK int lane_call(const struct cairn_lane *lane);
 
-/* Unlocks it, and frees it where that was the last reference. */
+/* Unlocks the lane, and frees it if that was the last reference. */
 void lane_unlock_last(struct cairn_lane *lane);
 
-/* The sums of all lanes that this process has and had. */
+/* The sums over all present and past lanes of this process. */
 struct lanes_stats {
     uint64_t pending_bytes, pending_saves, blocked_ns, published, failed;
-    char error[256]; /* of the last save that failed */
+    char error[256]; /* of the last failed save */
 };
-/* Takes the locks of all lanes, one after the other. */
+/* Takes the locks of all lanes in turn. */
 void lanes_stats(struct lanes_stats *ret);
 void lanes_note_error(const char *cause);
 void lane_add_pending_locked(const struct cairn_lane *lane, uint64_t *bytes, uint64_t *saves);

@@ -4,19 +4,19 @@
 
 #include "client/lane.h"
 
-/* While the process forks, no thread is in the middle of a change of a lane: a child finds each as
- * it was between two. */
+/* While the process forks, no thread is in the middle of a change of a lane: a child finds each
+ * lane in a consistent state. */
 static struct {
     struct cairn_mutex lock;
     TAILQ_HEAD(, cairn_lane) list; /* guarded by lock */
-    /* of those that are closed, and the last error of all; guarded by lock */
+    /* sums of closed lanes, and the last error of all; guarded by lock */
     struct lanes_stats ended;
-    _Atomic unsigned generation; /* counts forks that lead to this process */
+    _Atomic unsigned generation; /* counts the forks from the first process to this one */
     pthread_once_t once;
 } lanes = {.list = TAILQ_HEAD_INITIALIZER(lanes.list), .once = PTHREAD_ONCE_INIT};
 
-/* The rank of a lane's lock allows one of them at a time; here they are all taken, in the order of
- * the list, below them its own. */
+/* The rank of a lane's lock allows one of them at a time; here all are taken, in list order,
+ * without the rank check. */
 static void before_fork(void)
 {
     struct cairn_lane *lane;
@@ -49,7 +49,7 @@ static void lanes_init(void)
     mutex_init(&lanes.lock, LOCK_LANES);
     check_means("a bug of libcairn ends this program; files that have their names are whole, saves "
                 "under way are not there");
-    /* no memory: then children are not told */
+    /* fails without memory: then children cannot detect the fork */
     (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
@@ -96,7 +96,7 @@ void lane_unlock_last(struct cairn_lane *lane)
     mutex_unlock(&lane->lock);
     if (!is_last)
         return;
-    /* in a child the conditions wait for threads that it lacks */
+    /* in a child, destroying the conditions would wait for threads that do not exist */
     if (is_of_this_process(lane)) {
         mutex_done(&lane->lock);
         (void)pthread_cond_destroy(&lane->changed);

@@ -11,10 +11,10 @@
 #include "client/lane.h"
 #include "client/moved.h"
 
-#define ASK_MS 20 /* between two questions */
+#define ASK_MS 20 /* interval of polls */
 
-/* The file that this save published, for reading, also if it or its directory was renamed since.
- * -ESTALE: another file has the name now, and this one has none; -ENOENT: no file has it. */
+/* Opens the file that this save published, for reading, also if the file or its directory was
+ * renamed since. -ESTALE: another file has its name, and it has none; -ENOENT: not found. */
 static int open_published(const struct cairn_save *save)
 {
     const struct stat *file = &save->publishing.file;
@@ -36,7 +36,7 @@ static int open_published(const struct cairn_save *save)
     return r;
 }
 
-/* The directory that names an open file now. */
+/* Syncs the directory that contains the open file now. */
 static int sync_directory(int file)
 {
     char self[64], path[PATH_MAX];
@@ -88,7 +88,7 @@ static bool has_no_remote(int fd)
     return strstr(text, "remote=0") != NULL;
 }
 
-/* One step towards the level: the one that is reached now, or an error. */
+/* Makes one step towards the level: returns the level reached now, or an error. */
 static int step_to_level(struct cairn_save *save, enum cairn_level level, bool is_synced)
 {
     bool on_cairn = draft_on_cairn(&save->publishing.draft);
@@ -113,7 +113,7 @@ static bool is_wanted_locked(const struct cairn_save *save)
            (save->levels.waiters[CAIRN_REMOTE] && save->levels.reached < CAIRN_REMOTE);
 }
 
-/* Ends the waits for that level, and those above it. */
+/* Ends the waits for that level and higher ones. */
 static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, int error,
                               const char *cause)
 {
@@ -124,8 +124,8 @@ static void fail_waits_locked(struct cairn_save *save, enum cairn_level level, i
         save->levels.failures[i]++;
 }
 
-/* Answers waiters for the remote first, for there may be none. False: nothing is left to wait for.
- */
+/* Answers waiters for the remote first, as there may be no remote. False: nothing is left to wait
+ * for. */
 static bool step_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
@@ -154,7 +154,8 @@ static void give_up_level_locked(struct cairn_save *save)
     (void)pthread_cond_broadcast(&save->lane->changed);
 }
 
-/* Takes one step of the first save in the queue, and puts it back while a caller waits for it. */
+/* Makes one step for the first save in the queue, and queues it again while a caller waits for
+ * it. */
 static void sync_first_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The level of a published file: CAIRN_NVME and CAIRN_REMOTE. An fsync of file and directory brings
- * it to the disk; on CairnFS the mount begins with that at once, and tells the level
+ * the file to the disk; on CairnFS the mount starts that at once, and reports the level
  * (user.cairn.level).
  *
- * A filesystem takes as long as it likes for an fsync or an answer, and a caller that waits may
- * have a timeout: the thread "cairn-sync" asks, for one save after the other, as long as a caller
- * waits. */
+ * A filesystem may take arbitrarily long for an fsync or an answer, and a waiting caller may have a
+ * timeout: so the thread "cairn-sync" makes these calls, for one save after the other, as long as a
+ * caller waits. */
 #pragma once
 
 #include <sys/queue.h>
@@ -17,12 +17,12 @@
 
 struct cairn_save;
 
-/* A save's part, guarded by the lane's lock. */
+/* The part of a save, guarded by the lane's lock. */
 struct levels {
     TAILQ_ENTRY(cairn_save) link; /* in the syncer's queue */
     bool is_queued, is_synced;
-    int reached; /* NVME or REMOTE, once it was seen there because a caller waited; else -1 */
-    /* by the level that is waited for */
+    int reached; /* NVME or REMOTE, once a waiting caller has caused it to be observed; else -1 */
+    /* indexed by the awaited level */
     unsigned waiters[CAIRN_REMOTE + 1], failures[CAIRN_REMOTE + 1];
     int error; /* of the last failure */
     char cause[CAUSE_MAX];
@@ -30,11 +30,11 @@ struct levels {
 
 TAILQ_HEAD(sync_queue, cairn_save);
 
-/* A lane's part, guarded by its lock. */
+/* The part of a lane, guarded by its lock. */
 struct syncer {
-    pthread_cond_t work;       /* the thread: the queue has one */
-    struct sync_queue queue;   /* counted; a save is in it once at most */
-    struct lane_thread thread; /* from the first wait for NVMe or the remote on */
+    pthread_cond_t work;       /* wakes the thread: the queue is not empty */
+    struct sync_queue queue;   /* references are counted; a save is in it at most once */
+    struct lane_thread thread; /* started by the first wait for NVMe or the remote */
 };
 
 /* Waits until a published save has reached CAIRN_NVME or CAIRN_REMOTE. */

@@ -11,10 +11,10 @@
 #include "client/fault.h"
 #include "client/lane.h"
 
-/* More would come out of order by more than a mount takes for one reader (STRAY_AHEAD in
- * fetch/prefetch.c). */
+/* With more threads, reads would be further out of order than a mount accepts from one reader
+ * (STRAY_AHEAD in fetch/prefetch.c). */
 #define LOAD_THREADS 4
-#define LOAD_SHARED 2 /* from so many loads on */
+#define LOAD_SHARED 2 /* with so many loads or more */
 
 /* --- opening -----------------------------------------------------------------------------------
  */
@@ -32,7 +32,7 @@ static int take_load_options(struct cairn_load_options *options,
     return 0;
 }
 
-/* How many loads have it open, this one among them; -1: it is on no mount of CairnFS. */
+/* How many loads have the file open, including this one; -1: it is not on a CairnFS mount. */
 static long loads_of(int fd)
 {
     char text[256];
@@ -50,8 +50,8 @@ static bool is_cairn_file(int fd)
     return fstatfs(fd, &st) == 0 && st.f_type == FUSE_SUPER_MAGIC && loads_of(fd) >= 0;
 }
 
-/* The same file, past the page cache. A mount takes O_DIRECT at any offset and for any memory;
- * disks do not. -1: it is refused, or there is no /proc; reads go by the page cache then. */
+/* Opens the same file for direct I/O. A mount accepts O_DIRECT at any offset and for any memory;
+ * disks do not. -1: refused, or no /proc; then reads use the page cache. */
 static int open_directly(int fd)
 {
     char path[64];
@@ -65,8 +65,8 @@ void load_share(struct cairn_load *load)
         atomic_store(&load->is_direct, false);
 }
 
-/* O_NONBLOCK: not held up by a fifo without a writer; and a mount knows by it that this is a load.
- */
+/* O_NONBLOCK: does not block on a fifo without a writer; it also tells a mount that this is a
+ * load. */
 static int open_regular(const char *path, struct stat *ret)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -135,8 +135,7 @@ int cairn_load_open(cairn_lane *lane, const char *path, const struct cairn_load_
     return lane_return(NULL, 0, open_load(lane, path, options, ret));
 }
 
-/* --- questions ---------------------------------------------------------------------------------
- */
+/* --- queries ---------------------------------------------------------------------------------- */
 
 int cairn_load_fd(const cairn_load *load)
 {
@@ -195,10 +194,10 @@ int cairn_load_get(cairn_load *load, const struct cairn_target *targets, size_t 
 /* --- waiting -----------------------------------------------------------------------------------
  */
 
-/* Where a wait is: each target is looked at until it is filled, and then never again. */
+/* The progress of a wait: each target is checked until it is filled, and then no more. */
 struct load_wait {
     const struct load_batch *batch;
-    size_t next, end; /* numbers of targets */
+    size_t next, end; /* indexes of targets */
 };
 
 static bool is_filled_locked(const struct cairn_load *load, struct load_wait *wait)
@@ -243,7 +242,7 @@ static int wait_filled(struct cairn_load *load, size_t first, size_t count, int6
     }
 }
 
-/* Bytes of two versions would be read as one file. */
+/* Otherwise bytes of two versions could be read as one file. */
 static int check_unchanged(struct cairn_load *load)
 {
     struct stat now;
@@ -300,7 +299,7 @@ static void free_memory(struct cairn_load *load)
     free(load);
 }
 
-/* A child does not close the descriptor: the mount would see that. */
+/* A child does not close the descriptor: the mount would notice that. */
 void cairn_load_free(cairn_load *load)
 {
     if (!load)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The requests of a batch. A target begins a grid of LOAD_STEP, as the chunks of a tensor do. What
- * is left behind the last full step is read together with targets that follow it without a gap: the
- * small tensors of a file, and the headers between them, are few requests. */
+/* The requests of a batch. Each target starts a grid of LOAD_STEP, like the chunks of a tensor. The
+ * rest after the last full step is read together with directly following targets: so the small
+ * tensors of a file, and the headers between them, need few requests. */
 #include "client/load.h"
 
 static int check_target(const struct cairn_target *target, size_t number, uint64_t size)
@@ -67,7 +67,7 @@ static struct load_target **sort_targets(struct load_batch *batch)
     return order;
 }
 
-/* Can the piece be read with the request before it, which is of `length` bytes? */
+/* Can the piece be read with the preceding request, which has `length` bytes? */
 static bool may_join(const struct load_request *request, size_t length,
                      const struct load_piece *piece)
 {
@@ -78,7 +78,7 @@ static bool may_join(const struct load_request *request, size_t length,
 static void plan_requests(struct load_batch *batch, struct load_target **order)
 {
     struct load_piece *piece = batch->pieces;
-    size_t length = LOAD_STEP; /* of the last request: nothing joins before there is one */
+    size_t length = LOAD_STEP; /* of the last request; initially nothing can be joined to it */
     for (size_t i = 0; i < batch->target_count; i++) {
         for (uint64_t at = 0; at < order[i]->length; at += piece++->length) {
             *piece = (struct load_piece){order[i], at, min_u64(LOAD_STEP, order[i]->length - at)};

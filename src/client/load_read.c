@@ -6,8 +6,8 @@
 #include "client/fault.h"
 #include "client/load.h"
 
-#define LOOK_STEPS 8            /* requests from one look for other loads to the next */
-#define POPULATE_MIN (64 * KIB) /* below it faults cost less than the call */
+#define LOOK_STEPS 8            /* requests between two checks for other loads */
+#define POPULATE_MIN (64 * KIB) /* below this, faults cost less than the call */
 #define PAGE 4096ull
 #define FUSE_PAGES (LOAD_STEP / PAGE) /* of a request of FUSE */
 
@@ -18,8 +18,8 @@
 /* --- one request -------------------------------------------------------------------------------
  */
 
-/* The pages at both ends may be half of another target: to fault them in changes no byte. A kernel
- * or a memory that cannot do it faults at the read. */
+/* The pages at both ends may partly belong to another target: faulting them in changes no byte. If
+ * the kernel or the memory does not support it, the pages are faulted in by the read. */
 static int populate_piece(const struct load_piece *piece)
 {
     if (!(piece->target->flags & CAIRN_TARGET_FRESH) || piece->length < POPULATE_MIN)
@@ -32,7 +32,7 @@ static int populate_piece(const struct load_piece *piece)
     return -ENOMEM;
 }
 
-/* Memory of the request's pieces, and how many bytes that is. */
+/* Collects the memory of the request's pieces, and its total length. */
 static int map_request(const struct load_request *request, struct iovec *iov, size_t *ret_length)
 {
     *ret_length = 0;
@@ -45,7 +45,7 @@ static int map_request(const struct load_request *request, struct iovec *iov, si
     return 0;
 }
 
-/* Leaves out the first `n` bytes of the memory. */
+/* Skips the first `n` bytes of the memory. */
 static void advance(struct iovec **iov, unsigned *count, size_t n)
 {
     while (*count > 0 && n >= (*iov)->iov_len) {
@@ -71,9 +71,9 @@ static int note_read_error(const struct cairn_load *load, uint64_t at, int r)
     return r;
 }
 
-/* A thread ends here where the load is cancelled: pthread_cancel() wakes it by a signal of the C
- * library's own, and the mount answers a read of a load that a signal wakes. Nothing is held, and
- * no byte is written any more. */
+/* A cancelled load ends its threads here: pthread_cancel() wakes the thread with an internal signal
+ * of the C library, and the mount answers an interrupted read of a load. The thread holds no lock,
+ * and writes no more bytes. */
 static ssize_t read_once(const struct cairn_load *load, uint64_t at, const struct iovec *iov,
                          unsigned count)
 {
@@ -103,12 +103,13 @@ static int read_into(const struct cairn_load *load, uint64_t at, size_t left, st
     return 0;
 }
 
-/* --- by way of a buffer ------------------------------------------------------------------------
+/* --- through a buffer -------------------------------------------------------------------------
  *
- * The kernel splits a read at the end of 256 pages. 1 MiB of memory that begins within a page is
- * 257: two requests, none of which is a whole chunk. If the mount has to decode the chunk, it does
- * that aside and copies it twice; then one copy here costs less. If the mount has the bytes in
- * DRAM, it costs more. The mount does not tell, so both ways are tried. */
+ * The kernel splits a read at the end of 256 pages. 1 MiB of memory that does not begin at a page
+ * covers 257 pages: two requests, neither of which is a whole chunk. If the mount has to decode the
+ * chunk, it does so in its own memory and copies it twice; then one copy here costs less. If the
+ * mount has the bytes in DRAM, it costs more. The mount does not say which, so both ways are
+ * tried. */
 
 #define TRIALS 4
 
@@ -132,7 +133,7 @@ static void note_trial(struct cairn_load *load, enum load_way way, int64_t ns)
     t->count[way]++;
 }
 
-/* Page-aligned memory of LOAD_STEP bytes, of one thread; NULL: none is there yet. */
+/* Returns page-aligned memory of LOAD_STEP bytes, of one thread; allocates it on first use. */
 static uint8_t *buffer_of(uint8_t **buffer)
 {
     if (!*buffer && posix_memalign((void **)buffer, PAGE, LOAD_STEP) != 0)
@@ -156,7 +157,7 @@ struct scatter {
     unsigned count;
 };
 
-/* May fault: the memory is the caller's. */
+/* May fault, as the memory is the caller's. */
 static void scatter(void *arg)
 {
     const struct scatter *s = arg;
@@ -179,7 +180,7 @@ static int read_and_copy(const struct cairn_load *load, uint64_t at, size_t leng
     return r;
 }
 
-/* Only whole steps are compared. */
+/* Only whole steps are timed and compared. */
 static int read_split(struct cairn_load *load, const struct load_request *request, size_t length,
                       struct iovec *iov, uint8_t **buffer)
 {
@@ -278,7 +279,7 @@ static void read_requests(struct reader *reader)
     mutex_unlock(&load->lock);
 }
 
-/* In a read of a load that was cancelled. */
+/* Runs when a read of a cancelled load is interrupted. */
 static void on_cancelled(void *arg)
 {
     struct reader *reader = arg;

@@ -7,14 +7,14 @@
 #include "base/io.h"
 
 #define DEPTH_MAX 32
-/* A file that was removed is nowhere: the search must not go through all of a large filesystem. */
+/* A removed file cannot be found: the search must not walk all of a large filesystem. */
 #define ENTRIES_MAX 20000u
 #define FLAGS (O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
 
 struct wanted {
     const struct stat *file;
-    ino_t seen;    /* a directory that was searched; 0: none */
-    unsigned left; /* entries that may still be looked at */
+    ino_t seen;    /* a directory already searched; 0: none */
+    unsigned left; /* entries that may still be examined */
 };
 
 static int search(int fd, struct wanted *wanted, int depth);
@@ -25,7 +25,7 @@ bool moved_is_same(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* A descriptor of the file; -ENOENT: the entry is another one, and so are those below it. */
+/* Returns a descriptor of the file; -ENOENT: it is neither this entry nor below it. */
 static int search_entry(int fd, const struct dirent *entry, struct wanted *wanted, int depth)
 {
     struct stat st;
@@ -64,7 +64,7 @@ static int search(int fd, struct wanted *wanted, int depth)
     return r;
 }
 
-/* Cuts the last name off. False: it was the root, or a relative path of one name. */
+/* Removes the last name. False: it was the root, or a relative path of one name. */
 static bool cut_path(char *path)
 {
     char *slash = strrchr(path, '/');

@@ -7,8 +7,8 @@
 
 #include "base/cause.h"
 
-/* A draft that is to be opened. The call owns it until a thread takes it; that thread owns it once
- * the call has given it up. */
+/* A draft to be opened. Owned by the call until a thread takes it; then, once the call has given
+ * up, by that thread. */
 struct opening {
     TAILQ_ENTRY(opening) link; /* in the queue */
     struct open_request request;
@@ -16,10 +16,10 @@ struct opening {
     bool is_taken, is_done, is_given_up; /* guarded by the lane's lock */
     int result;
     char cause[CAUSE_MAX];
-    char path[]; /* outlives the call where that gives up */
+    char path[]; /* a copy, as the call may give up earlier */
 };
 
-/* Closes and removes a file that no save was made of. */
+/* Closes and removes a file of which no save was made. */
 static void discard_opened(struct opened *opened, struct cairn_mutex *lock)
 {
     draft_discard(&opened->draft);
@@ -113,7 +113,7 @@ void opener_stop(struct opener *opener)
 
 /* --- the call --------------------------------------------------------------------------------- */
 
-/* One more thread where all are at it: some of them may be held up. */
+/* Starts another thread if all are busy: some of them may be blocked. */
 static int start_opener_locked(struct opener *opener)
 {
     check_held(opener->lock);
@@ -136,7 +136,7 @@ static int enter_queue(struct opener *opener, struct opening *opening)
     return 0;
 }
 
-/* False: the time has passed, and a thread has the opening: it is not the caller's any more. */
+/* False: the time has passed, and a thread owns the opening now. */
 static bool wait_for_opening(struct opener *opener, struct opening *opening, int64_t deadline)
 {
     LOCK_SCOPE(opener->lock);
@@ -155,7 +155,7 @@ static bool wait_for_opening(struct opener *opener, struct opening *opening, int
     return true;
 }
 
-/* The opener's thread opens the regular file. */
+/* Lets a thread of the opener open the regular file. */
 static int open_by_thread(struct opener *opener, const struct open_request *request,
                           struct opened *ret)
 {

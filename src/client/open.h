@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The first owner of a save's file: a thread "cairn-open" opens it. A filesystem may hold up an
- * open for as long as it likes, in a way that nothing ends (a daemon that stands still, a server
- * that is gone), and the call may keep its caller only for as long as the save may hold up the
- * training. A thread removes the draft that no call waits for any more. */
+/* The first owner of a save's file: a thread "cairn-open" opens it. A filesystem may block an open
+ * for as long as it likes, and nothing can end that (a stopped daemon, an unreachable server), but
+ * a call may block its caller only as long as the save may hold up the training. If the call has
+ * given up, the thread removes the draft. */
 #pragma once
 
 #include <sys/queue.h>
@@ -12,8 +12,8 @@
 
 #define OPENERS_MAX 8
 
-/* An open file, and the one that it may refer to. Passed on whole: to the save that is made of
- * it. */
+/* An open file, and the older version to which it may refer. Passed on as a whole to the save that
+ * is made of it. */
 struct opened {
     struct draft draft;
     struct refer_older older;
@@ -29,22 +29,22 @@ struct open_request {
 
 TAILQ_HEAD(openings, opening);
 
-/* Guarded by the lane's lock. An opening in the queue has its call, which waits: so there are no
- * more of them than calls. */
+/* Guarded by the lane's lock. Each opening in the queue has a waiting call, so there are never more
+ * of them than calls. */
 struct opener {
     struct cairn_mutex *lock;
     struct refer *refer;
-    pthread_cond_t work; /* threads: the queue has one */
-    pthread_cond_t done; /* calls */
+    pthread_cond_t work; /* wakes threads: the queue is not empty */
+    pthread_cond_t done; /* wakes calls */
     struct openings queue;
-    unsigned queued, idle; /* openings; threads */
+    unsigned queued, idle; /* queued: openings; idle: threads */
     bool is_stopping;
     struct lane_thread threads[OPENERS_MAX];
-    unsigned thread_count; /* stays once it is stopping */
+    unsigned thread_count; /* constant once it is stopping */
 };
 
 void opener_init(struct opener *opener, struct cairn_mutex *lock, struct refer *refer);
-/* When no call comes any more: ends the threads. */
+/* Ends the threads. No more calls may come. */
 void opener_stop(struct opener *opener);
 
 /* -ETIMEDOUT: the filesystem has not answered within the request's max_block_ms. */

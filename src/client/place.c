@@ -9,9 +9,9 @@
 
 #include "base/cause.h"
 
-#define LINKS_MAX 40 /* as the kernel */
+#define LINKS_MAX 40 /* as in the kernel */
 
-/* DIRECTORY/NAME, of which the latter may be absolute. NULL: no memory. */
+/* DIRECTORY/NAME; or NAME if that is absolute. NULL: no memory. */
 static char *join_place_path(const char *directory, const char *name)
 {
     char *path = NULL;
@@ -23,14 +23,14 @@ static char *join_place_path(const char *directory, const char *name)
                : path;
 }
 
-/* With a slash, so that it has a directory. A relative path stays so: a process that may not
- * search the directories above may write here all the same. */
+/* Returns the path with at least one slash, so that it has a directory. A relative path stays
+ * relative: a process that may not search the directories above can still write. */
 static char *with_directory(const char *path)
 {
     return strchr(path, '/') ? strdup(path) : join_place_path(".", path);
 }
 
-/* Replaces *path by the target of the link that is there. */
+/* Replaces *path by the target of the symbolic link. */
 static int resolve_link(char **path)
 {
     char target[PATH_MAX];
@@ -41,7 +41,7 @@ static int resolve_link(char **path)
         return -ENAMETOOLONG;
     target[n] = '\0';
     char *slash = strrchr(*path, '/');
-    slash[slash == *path] = '\0'; /* the directory */
+    slash[slash == *path] = '\0'; /* the path of its directory */
     char *next = join_place_path(*path, target);
     if (!next)
         return -ENOMEM;
@@ -50,7 +50,7 @@ static int resolve_link(char **path)
     return 0;
 }
 
-/* Is the link one of procfs? Such a link may lead elsewhere than the name that it tells. */
+/* Is the link in procfs? Such a link may lead to another file than its text. */
 static bool is_of_proc(const char *path)
 {
     struct statfs fs;
@@ -58,8 +58,9 @@ static bool is_of_proc(const char *path)
     return fd >= 0 && fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
 }
 
-/* Follows links until there is none, or nothing. A link that is no path (of /proc/PID/fd) leads to
- * a special file, or to one that has lost its name: the caller opens that as it is. */
+/* Follows links until the path is none, or does not exist. A link of procfs that is not a path
+ * (/proc/PID/fd) leads to a special file, or to one that has lost its name: the caller opens that
+ * directly. */
 static int resolve_links(char **path, struct place *place, bool *ret_by_proc)
 {
     for (unsigned links = 0;; links++) {
@@ -91,9 +92,9 @@ static int split_path(struct place *place)
                : 0;
 }
 
-/* `st` is of the file that the path leads to, if there is one: by names, or by a link of procfs
- * that is none (/proc/PID/fd). Elsewhere another file may have taken the name since: e.g. a save of
- * the same name was published. */
+/* `st` is the file to which the path leads, if it exists: by names, or by a link of procfs
+ * (/proc/PID/fd). In the latter case another file may have taken the name since, e.g. because a
+ * save of the same name was published. */
 static int resolve_names(const char *path, const struct stat *st, struct place *place)
 {
     bool by_proc = false;
@@ -115,7 +116,7 @@ static int find_place_of_path(const char *path, struct place *place)
     place->path = with_directory(path);
     if (!place->path)
         return -ENOMEM;
-    bool found = lstat(place->path, &st) == 0; /* nearly always all that has to be asked */
+    bool found = lstat(place->path, &st) == 0; /* nearly always the only call needed */
     if (!found && errno == ENOENT)
         return split_path(place);
     bool is_link = found && S_ISLNK(st.st_mode),
@@ -131,7 +132,7 @@ static int find_place_of_path(const char *path, struct place *place)
     return split_path(place);
 }
 
-/* A name with a slash behind it is one of a directory, which is not written. */
+/* A path that ends in a slash is a directory, which cannot be written. */
 static int find_any(const char *path, struct place *place)
 {
     size_t length = strlen(path);

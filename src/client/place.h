@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Resolves the path of a file that is to be written, as open(2) with O_CREAT does. Any thread;
- * blocks as the filesystem does. */
+/* Resolves the path of a file to be written, like open(2) with O_CREAT. Any thread; blocks as long
+ * as the filesystem does. */
 #pragma once
 
 #include <sys/stat.h>
@@ -9,7 +9,7 @@
 #include "base/base.h"
 
 struct place {
-    char *path;       /* symbolic links followed; of a special file: as given */
+    char *path;       /* with symbolic links followed; of a special file: as given */
     char *directory;  /* of path */
     const char *name; /* in path */
     bool exists;

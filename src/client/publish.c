@@ -3,7 +3,7 @@
 #include "client/lane.h"
 #include "client/report.h"
 
-#define GATHER_BYTES MIB /* segments that follow each other go to the file in writes of so much */
+#define GATHER_BYTES MIB /* adjacent segments are written in steps of this size */
 
 /* --- segments --------------------------------------------------------------------------------- */
 
@@ -90,7 +90,7 @@ static int collect_segments(struct cairn_save *save, struct segments *segments)
     return 0;
 }
 
-/* Segments that follow each other are one write. */
+/* Adjacent segments are joined into one write. */
 static int write_stretches(const struct draft *draft, const struct segments *segments)
 {
     size_t held = 0;
@@ -132,8 +132,8 @@ static int write_segments(struct cairn_save *save)
 
 /* --- names ------------------------------------------------------------------------------------ */
 
-/* The last bytes may have waited long for a filesystem that holds them up: meanwhile the save may
- * have been given up. */
+/* The last bytes may have been blocked by the filesystem for long: meanwhile the save may have been
+ * aborted. */
 static int begin_naming(struct cairn_save *save)
 {
     LOCK_SCOPE(&save->lane->lock);
@@ -176,7 +176,7 @@ static void log_failure(const struct cairn_save *save, bool is_reported, const c
              save->path, cause);
 }
 
-/* Reports once a process that a file is on no mount: nothing else would. */
+/* Logs once per process that a file is not on a mount: nothing else would show it. */
 static void log_file_off_cairn(const struct cairn_save *save)
 {
     static _Atomic bool is_reported;
@@ -193,7 +193,7 @@ static void note_published(struct cairn_save *save)
     lane_log(save->lane, CAIRN_LOG_DEBUG, "%s has its name", save->path);
 }
 
-/* Takes the lock off while it works. */
+/* Releases the lock while it works. */
 static void publish_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
@@ -225,7 +225,7 @@ static void discard_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
     struct draft *draft = &save->publishing.draft;
-    bool is_reported = save->is_reported; /* aborted by the caller, say */
+    bool is_reported = save->is_reported; /* e.g. aborted by the caller */
     mutex_unlock(&save->lane->lock);
     report_end(draft, draft_on_cairn(draft) ? draft->directory_fd : -1, save->error, save->cause,
                true);

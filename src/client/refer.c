@@ -72,7 +72,7 @@ static struct refer_version *find_version(struct refer *refer, const char *patte
     return NULL;
 }
 
-/* Makes the key of the lane's fingerprints, once. */
+/* Makes the key of the lane's fingerprints on first use. */
 static bool has_key(struct refer *refer)
 {
     {
@@ -128,7 +128,7 @@ void refer_end_locked(struct refer_older *older)
 void refer_done(struct refer *refer)
 {
     for (size_t i = 0; i < REFER_VERSIONS_MAX && refer->versions[i]; i++)
-        if (--refer->versions[i]->refs == 0) /* a save that was not freed may still have it */
+        if (--refer->versions[i]->refs == 0) /* a save that is not freed yet may still use it */
             version_free(refer->versions[i]);
     free(refer->key);
     *refer = (struct refer){0};
@@ -186,7 +186,7 @@ bool refer_known(struct job *job, size_t index, const struct fingerprint *print)
     return true;
 }
 
-/* --- bringing them into the draft ------------------------------------------------------------- */
+/* --- putting them into the draft -------------------------------------------------------------- */
 
 struct range {
     uint64_t from, to, length;
@@ -209,7 +209,7 @@ static int copy_plainly(const struct cairn_save *save, struct range range)
         size_t n = min_u64(range.length, COPY_BYTES);
         int r = io_pread_full(save->publishing.older.fd, data, n, range.from);
         if (r < 0) {
-            r = r == -EUCLEAN ? -ESTALE : r; /* it is shorter now */
+            r = r == -EUCLEAN ? -ESTALE : r; /* the older file is shorter now */
             cause_note("%s: reading the version before it: %s", save->path, strerror(-r));
             return r;
         }
@@ -219,7 +219,7 @@ static int copy_plainly(const struct cairn_save *save, struct range range)
     return 0;
 }
 
-/* Copies the rest where the filesystem refuses a reference, or refers to less. */
+/* Copies the rest if the filesystem refuses a reference, or references less. */
 static int refer_range(const struct cairn_save *save, struct range range)
 {
     while (range.length > 0) {
@@ -235,8 +235,8 @@ static int refer_range(const struct cairn_save *save, struct range range)
     return 0;
 }
 
-/* Pieces of one source that follow each other in both files are one range: a reference is to whole
- * chunks. */
+/* Joins pieces of one source that are adjacent in both files into one range: only whole chunks can
+ * be referenced. */
 static int refer_job(const struct cairn_save *save, const struct job *job)
 {
     struct range range = {0};
@@ -283,7 +283,7 @@ static void take_prints(struct job *job, struct refer_entry *ret)
     job->prints = NULL;
 }
 
-/* NULL: without memory, or where another file has the name by now. */
+/* NULL: no memory, or another file has the name by now. */
 static struct refer_version *version_of(struct cairn_save *save)
 {
     struct refer_version *version = calloc(1, sizeof *version);

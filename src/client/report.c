@@ -9,7 +9,7 @@
 #include "client/lane.h"
 
 #define NAME "user.cairn.lane"
-#define TEXT_MAX 512 /* more is refused */
+#define TEXT_MAX 512 /* the mount refuses more */
 #define INTERVAL_NS 1000000000ll
 
 static _Atomic int64_t reported_ns; /* of the process */
@@ -43,11 +43,12 @@ int report_open_directory(const struct draft *draft)
     return draft_on_cairn(draft) ? fcntl(draft->directory_fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-/* A directory with the sticky bit takes attributes from its owner alone: then the file is told. */
+/* In a directory with the sticky bit only its owner may set attributes: then the attribute is set
+ * on the file. */
 static void write_report(int directory, const char *file, const char *text, size_t length)
 {
     char path[64];
-    /* an O_PATH descriptor has no attributes of its own */
+    /* an O_PATH descriptor does not support attributes */
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", directory);
     if (setxattr(path, NAME, text, length, 0) < 0 && (errno == EPERM || errno == EACCES))
         (void)lsetxattr(file, NAME, text, length, 0);

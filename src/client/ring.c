@@ -10,7 +10,7 @@
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-#define PIECES_AT_LEAST 16 /* of a small ring */
+#define PIECES_AT_LEAST 16 /* even in a small ring */
 
 void ring_init(struct ring *ring, uint64_t ring_bytes)
 {
@@ -21,8 +21,8 @@ void ring_init(struct ring *ring, uint64_t ring_bytes)
         ring->piece /= 2;
 }
 
-/* Before it is registered: the driver's call holds up others of the process for as long as it takes
- * to fault pages in. */
+/* Called before registration: during that call the driver blocks other threads of the process for
+ * as long as it takes to fault pages in. */
 static void fault_in(uint8_t *memory, size_t bytes)
 {
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
@@ -52,8 +52,8 @@ static int map_region(struct ring_region *region, size_t bytes, size_t piece)
     return 0;
 }
 
-/* Without a driver, or where it refuses, copies into the ring are right, too, but not beside the
- * training. */
+/* Without a driver, or if it refuses, copies into the ring are still correct, but do not run
+ * concurrently with the training. */
 static void register_region(struct cairn_lane *lane, struct ring_region *region)
 {
     struct device_driver *driver;
@@ -113,7 +113,7 @@ void ring_free(struct ring *ring, bool is_child)
             r = device_driver_get(&driver) == 0
                     ? device_unregister(driver, region->memory, region->bytes)
                     : -ENODEV;
-        if (r == 0 && !is_child) /* else it belongs to the driver for good */
+        if (r == 0 && !is_child) /* otherwise it stays with the driver for good */
             (void)munmap(region->memory, region->bytes);
         free(region->pieces);
     }

@@ -7,7 +7,7 @@
 
 #define LINE 64u
 #define STRIDE (64 * KIB)
-#define AHEAD 6 /* strides whose lines are on their way */
+#define AHEAD 6 /* how many strides ahead lines are prefetched */
 
 static uint64_t mixed_line(uint64_t sum, const char *bytes, size_t length)
 {
@@ -20,7 +20,7 @@ static uint64_t mixed_line(uint64_t sum, const char *bytes, size_t length)
     return sum;
 }
 
-/* Where in a stride the line is: in 1024 strides that follow each other, each place comes once. */
+/* The line's position within a stride: over 1024 consecutive strides each position occurs once. */
 static size_t line_of(size_t stride)
 {
     return (stride + 1) * 0x9e3779b97f4a7c15u % (STRIDE / LINE) * LINE;
@@ -29,7 +29,7 @@ static size_t line_of(size_t stride)
 uint64_t sample_of(const void *bytes, size_t length, size_t piece)
 {
     const char *from = bytes;
-    size_t first = piece * (PIECE_BYTES / STRIDE); /* stride of the source */
+    size_t first = piece * (PIECE_BYTES / STRIDE); /* index of the first stride in the source */
     uint64_t sum = length;
     for (size_t stride = 0; stride * STRIDE < length; stride++) {
         size_t at = stride * STRIDE, size = min_u64(STRIDE, length - at);

@@ -28,7 +28,7 @@ void save_unref_locked(struct cairn_save *save)
     free(save);
 }
 
-/* References to saves that have ended; with `all`, to the others, too. */
+/* Drops references to saves that have ended; with `all`, also to the others. */
 static void drop_predecessors_locked(struct cairn_save *save, bool all)
 {
     check_held(&save->lane->lock);
@@ -48,7 +48,7 @@ static void drop_predecessors_locked(struct cairn_save *save, bool all)
 
 /* --- the end of a save ------------------------------------------------------------------------ */
 
-/* Kept until a caller is told. Of more than fit the newest are left out. */
+/* Keeps the failed save until a caller is informed. If too many fail, the newest are not kept. */
 static void note_untold_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
@@ -75,7 +75,7 @@ static void forget_untold_locked(struct cairn_save *save)
     save_unref_locked(save);
 }
 
-/* Its cause is written. */
+/* The cause must be written before. */
 static void fail_one_locked(struct cairn_save *save, int error)
 {
     check_held(&save->lane->lock);
@@ -116,7 +116,7 @@ bool save_is_ready_locked(const struct cairn_save *save)
     return true;
 }
 
-/* A stream is written by the call that commits it. */
+/* A stream is not queued: the call that commits it writes it. */
 void save_offer_locked(struct cairn_save *save)
 {
     check_held(&save->lane->lock);
@@ -131,8 +131,8 @@ void save_offer_locked(struct cairn_save *save)
     (void)pthread_cond_signal(&save->lane->publisher.work);
 }
 
-/* Predecessors were begun earlier, so they stand before their successors in the list: one pass
- * reaches all. */
+/* Predecessors were begun earlier, so they precede their successors in the list: one pass
+ * suffices. */
 void saves_settle_locked(struct cairn_lane *lane)
 {
     check_held(&lane->lock);
@@ -189,7 +189,7 @@ void save_piece_ended_locked(struct cairn_save *save)
     save_offer_locked(save);
 }
 
-/* --- questions -------------------------------------------------------------------------------- */
+/* --- queries ---------------------------------------------------------------------------------- */
 
 int save_report_locked(struct cairn_save *save)
 {
@@ -210,8 +210,9 @@ bool save_has_failed(struct cairn_save *save)
     return save->state == SAVE_FAILED;
 }
 
-/* Of a save that failed: no thread is in a source, and no copy or fingerprint of a device begins or
- * is under way. Its `waiting` bytes are of a piece that the device thread has in its hands. */
+/* For a failed save: no thread is reading a source, and no copy or fingerprint of a device is in
+ * progress or will begin. Its `waiting` bytes belong to a piece that the device thread is just
+ * handling. */
 bool save_is_quiet_locked(const struct cairn_save *save)
 {
     check_held(&save->lane->lock);

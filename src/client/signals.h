@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Writing to a pipe that may be broken, in a thread of the caller's: SIGPIPE must not end the
+/* Writes to a pipe that may be broken, in a thread of the caller: SIGPIPE must not end the
  * training. */
 #pragma once
 
@@ -12,6 +12,6 @@ struct signals_held {
     bool was_pending;
 };
 
-/* Between the two a broken pipe is only EPIPE. */
+/* Between hold and release, a broken pipe is reported only as EPIPE. */
 void signals_hold_pipe(struct signals_held *held);
 void signals_release_pipe(const struct signals_held *held);

@@ -4,7 +4,8 @@
 #include "base/cause.h"
 #include "format/le.h"
 
-#define BIG 0xffffffffull /* needs zip64, and stands in fields that zip64 replaces */
+#define BIG 0xffffffffull /* sizes from here on need zip64, and this value marks replaced fields   \
+                           */
 #define SIZE_MAX_SUM (1ull << 62)
 #define FIELD_16 0xffffull
 
@@ -16,8 +17,8 @@ static size_t zip_name_length(const struct zip *zip, const struct zip_entry *ent
     return zip->archive_length + 1 + strlen(entry->name);
 }
 
-/* The zip64 field of a local header or of the directory: sizes where they need it, then the place.
- * In a local header torch leaves the second size 0, for the descriptor has it. */
+/* Length of the zip64 field of a local header or of the directory: sizes if they need it, then the
+ * offset. In a local header torch leaves the second size 0, as the descriptor has it. */
 static size_t zip64_length(const struct zip_entry *entry)
 {
     size_t fields = 16 * (entry->size >= BIG) + 8 * (entry->start >= BIG);
@@ -69,7 +70,7 @@ int zip_plan(struct zip *zip)
     return 0;
 }
 
-/* A cursor that writes. */
+/* These write a field and return the position after it. */
 static uint8_t *put_field16(uint8_t *p, uint64_t v)
 {
     put_le16(p, (uint16_t)v);
