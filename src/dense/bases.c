@@ -11,19 +11,19 @@
 #include "dense/bases_cache.h"
 #include "dense/internal.h"
 
-#define GROUP_GAP (128u * 1024) /* that is read for nothing rather than by another request */
-#define TRIES 3                 /* a base may move in the remote between look-up and reading */
-#define CHAIN_BYTES (256 * MIB) /* no chain that was made by us needs as much */
+#define GROUP_GAP (128u * 1024) /* a gap is read rather than making another request */
+#define TRIES 3                 /* a base may move in the remote between look-up and read */
+#define CHAIN_BYTES (256 * MIB) /* no chain that we write needs as much */
 
 /* --- what is needed --------------------------------------------------------------------------- */
 
 struct base_need {
     UT_hash_handle hh;
     struct chunk_name name;
-    unsigned below;    /* its depth in the remote has to be less */
-    struct base *base; /* NULL: it is not here yet, or cannot be had: `error` */
+    unsigned below;    /* its depth in the remote must be less */
+    struct base *base; /* NULL: not read yet, or not available: `error` */
     int error;
-    int local_error; /* why NVMe does not give it */
+    int local_error; /* why it cannot be read from NVMe */
     bool is_local;
     struct chunk_entry place;
 };
@@ -43,7 +43,7 @@ int dense_find_place(struct store *store, const struct chunk_name *name, struct 
     return r == 0 && !chunk_is_readable(ret) ? -EUCLEAN : r;
 }
 
-/* An index's depths are not believed: they have to decrease. */
+/* Does not trust the depths in an index: they must decrease. */
 static void find_remote_place(struct store *store, struct base_need *need)
 {
     need->is_local = false;
@@ -94,7 +94,7 @@ static bool is_dependent(const struct chunk_entry *entry)
            entry->depth <= CHUNK_DEPTH_MAX;
 }
 
-/* False: together with those before, it would be more than is gathered at once. */
+/* False: the bytes gathered at once would exceed the limit. */
 static bool add_dependent(struct bases *bases, const struct chunk_entry *entry)
 {
     struct base_need *added[CHUNK_REFS_MAX];
@@ -146,7 +146,7 @@ static void load_local(struct store *store, struct base_need *need)
     find_remote_place(store, need);
 }
 
-/* NVMe has it damaged: it is stored there anew. */
+/* The copy on NVMe is damaged: stores the chunk there again. */
 static void heal_base(struct store *store, const struct base_need *need)
 {
     if (need->local_error == 0 || need->local_error == -ENOENT)
@@ -158,7 +158,7 @@ static void heal_base(struct store *store, const struct base_need *need)
     (void)heal_give(store->commit.heal, &need->name, need->base->bytes, need->base->len);
 }
 
-/* Gives what was fetched, or the error, to all that wait for the base. */
+/* Publishes the fetched base, or the error, to all threads that wait for it. */
 static void open_base(struct store *store, const struct bases *below, struct base_need *need,
                       const uint8_t *stored, int error)
 {
@@ -169,7 +169,7 @@ static void open_base(struct store *store, const struct bases *below, struct bas
         heal_base(store, need);
 }
 
-/* Bases that one request reads: [from, to) of a pack. */
+/* Counts the bases that one request reads: [from, to) of a pack. */
 static size_t count_adjacent(struct base_need *const *needs, size_t count, uint64_t *ret_length)
 {
     const struct chunk_entry *first = &needs[0]->place;
@@ -186,7 +186,7 @@ static size_t count_adjacent(struct base_need *const *needs, size_t count, uint6
     return n;
 }
 
-/* One GET. */
+/* Makes one GET. */
 static void fetch_adjacent(struct store *store, const struct bases *below,
                            struct base_need *const *needs, size_t count, uint64_t length)
 {
@@ -198,8 +198,8 @@ static void fetch_adjacent(struct store *store, const struct bases *below,
         open_base(store, below, needs[i], stored + (needs[i]->place.offset - from), r);
 }
 
-/* Claims those that no other thread fetches, and puts them first, in order of place; returns how
- * many they are. */
+/* Claims the bases that no other thread is fetching, and moves them to the front, in order of
+ * place; returns their number. */
 static size_t claim_bases(struct store *store, struct base_need **needs, size_t count)
 {
     _cleanup_free_ struct base_need **others = xcalloc(count, sizeof(struct base_need *));
@@ -218,7 +218,7 @@ static size_t claim_bases(struct store *store, struct base_need **needs, size_t 
     return own;
 }
 
-/* Fetches those that no other thread fetches, and then waits for the rest. */
+/* Fetches the bases that no other thread is fetching, and then waits for the others. */
 static void fetch_bases(struct store *store, const struct bases *below, struct base_need **needs,
                         size_t count)
 {
@@ -249,8 +249,8 @@ static int compare_places(const void *a, const void *b)
 
 static size_t gather_needs(struct bases *bases, const struct chunk_entry *entries, size_t count);
 
-/* Loads `needs` from the remote, in order of place, with what they refer to themselves gathered
- * before memory is taken for them. */
+/* Loads `needs` from the remote, in order of place. Gathers their own bases before memory for them
+ * is allocated. */
 static void load_remote(struct bases *bases, struct base_need **needs, size_t count)
 {
     struct chunk_entry *places = xcalloc(count, sizeof *places);
@@ -272,7 +272,7 @@ bool bases_is_final(int error)
            error == -EPROTONOSUPPORT || error == -ENOLINK;
 }
 
-/* The base was there when it was looked up. True: it is elsewhere by now. */
+/* The base had a place when it was looked up. True: it has moved since. */
 static bool has_moved(struct store *store, struct base_need *need)
 {
     const struct dense_remote *remote = &store->dense->remote;
@@ -288,7 +288,7 @@ static bool has_moved(struct store *store, struct base_need *need)
     return false;
 }
 
-/* Lists those that are to be read from the remote now. */
+/* Lists the bases to be read from the remote now. */
 static size_t list_remote(struct bases *bases, struct base_need **list)
 {
     struct base_need *need, *next;
@@ -322,7 +322,7 @@ static void load_needed(struct bases *bases)
         for (size_t i = 0; i < count; i++)
             if (!list[i]->base && bases_is_final(list[i]->error) &&
                 has_moved(bases->store, list[i]) && try + 1 == TRIES)
-                list[i]->error = -EAGAIN; /* it is somewhere, and may stay there the next time */
+                list[i]->error = -EAGAIN; /* it exists, and may stay at its place the next time */
     }
     free(list);
 }
@@ -363,15 +363,15 @@ uint64_t bases_room(const struct chunk_entry *entries, size_t count)
         refs += is_dependent(&entries[i]) ? entries[i].ref_count : 0;
         is_deep = is_deep || (is_dependent(&entries[i]) && entries[i].depth > 1);
     }
-    /* Their stored and decoded bytes; and beside them the bases of bases, of which only the next
-     * ones are there. */
+    /* Their stored and decoded bytes, and the bases of bases, of which only those of the next level
+     * are in memory. */
     uint64_t bytes = min_u64(refs * (CHUNK_SIZE_MAX + GROUP_GAP), BASES_BYTES);
     return 2 * bytes + (is_deep ? BASES_BYTES : 0);
 }
 
 /* --- decoding --------------------------------------------------------------------------------- */
 
-/* The bytes that one reference names. */
+/* Finds the bytes that a reference names. */
 static int resolve_ref(const struct bases *bases, const struct chunk_ref *ref, struct iovec *ret,
                        struct base_loss *loss)
 {
@@ -422,7 +422,7 @@ void bases_note_loss(const struct base_loss *loss)
                loss->error == -ENOENT ? "is nowhere" : "is damaged");
 }
 
-/* --- before something relies on them ---------------------------------------------------------- */
+/* --- checks before something relies on a base ------------------------------------------------- */
 
 static bool is_sound(struct store *store, const struct chunk_entry *place, unsigned below)
 {

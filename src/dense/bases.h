@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Bases: the chunks that dense ones refer to.
+/* Bases: the chunks to which dense chunks refer.
  *
- * A chunk that is twin or dx in the remote, the dependent, can be decoded only beside other chunks,
- * its bases. They are gathered first: from memory, from NVMe, else from the remote, in few
- * requests, where they may have bases themselves. So a thread that decodes chunks of the remote
+ * A chunk that is twin or dx in the remote, the dependent, can be decoded only with the help of
+ * other chunks, its bases. These are gathered first: from memory, from NVMe, else from the remote,
+ * in few requests; they may have bases themselves. So a thread that decodes chunks of the remote
  * does
  *
  *     for (size_t i = 0, n; i < count; i += n) {
@@ -13,10 +13,10 @@
  *         bases_release(&bases);
  *     }
  *
- * What they find is read by the calling thread itself, so a thread of any pool may gather. It waits
- * for another one only where that is fetching the same base, and while it fetches none itself: so
- * nothing waits in a circle. A base lies less deep than what refers to it, so each chain ends,
- * whatever an index says. */
+ * The calling thread itself reads all bases, so a thread of any pool may gather. It waits for
+ * another thread only if that one is fetching the same base, and only while it fetches none itself:
+ * so there is no circular wait. A base has a lower depth than the chunks that refer to it, so each
+ * chain ends, whatever an index says. */
 #pragma once
 
 #include "format/chunk.h"
@@ -27,49 +27,50 @@
 
 struct store;
 
-/* Bases that were decoded lately: consecutive chunks have some in common. */
+/* A cache of recently decoded bases: consecutive chunks share some. */
 struct bases_cache;
 struct bases_cache *bases_cache_new(void);
 void bases_cache_free(struct bases_cache *cache);
 
 struct base_need;
 
-/* Bases of some chunks. One thread at a time. */
+/* The bases of some chunks. One thread at a time. */
 struct bases {
     struct store *store;
-    struct base_need *needs; /* by name */
-    uint64_t bytes;          /* they decode to */
-    uint64_t *allowance;     /* bytes that may still be fetched for all of the chain */
+    struct base_need *needs; /* sorted by name */
+    uint64_t bytes;          /* decoded bytes */
+    uint64_t *allowance;     /* bytes that may still be fetched for the whole chain */
     uint64_t own_allowance;
 };
 
-/* A base that could not be had. */
+/* A base that is not available. */
 struct base_loss {
     struct chunk_name name;
     int error;
 };
 
-/* Gathers what the first of `entries` refer to; returns how many these are: at least 1, and all
- * where none refers to anything. What cannot be had fails in bases_decode(). Blocks. */
+/* Gathers the bases of the first of `entries`; returns for how many of these: at least 1, and all
+ * if none has a base. If a base is not available, bases_decode() fails. Blocks. */
 size_t bases_gather(struct bases *ret, struct store *store, const struct chunk_entry *entries,
                     size_t count);
 void bases_release(struct bases *bases);
-/* Most memory that gathering for these takes, beside BASES_CACHE_BYTES; 0: they refer to nothing.
- */
+/* Most memory that gathering for these chunks takes, besides BASES_CACHE_BYTES; 0: they have no
+ * bases. */
 uint64_t bases_room(const struct chunk_entry *entries, size_t count);
 
-/* Decodes what is stored of one of these chunks into `raw` (raw_len bytes), and verifies it.
- * -EBADMSG, -EUCLEAN, -EPROTONOSUPPORT: it is damaged. -ENOLINK: a base of it is nowhere to be had,
- * *ret_loss (may be NULL) says which. Else the error with which a base was not read now. */
+/* Decodes the stored bytes of one of these chunks into `raw` (raw_len bytes), and verifies it.
+ * -EBADMSG, -EUCLEAN, -EPROTONOSUPPORT: it is damaged. -ENOLINK: a base is not available in any
+ * tier, *ret_loss (may be NULL) says which. Otherwise the temporary error with which a base could
+ * not be read. */
 CAIRN_MUST_CHECK int bases_decode(const struct bases *bases, const struct chunk_entry *entry,
                                   const void *stored, void *raw, struct base_loss *ret_loss);
-/* Would the decoding fail with -ENOLINK? Reads nothing. */
+/* Would the decoding fail with -ENOLINK? Reads no data. */
 CAIRN_MUST_CHECK bool bases_find_loss(const struct bases *bases, const struct chunk_entry *entry,
                                       struct base_loss *ret_loss);
-/* Is it certain, by the error of reading a chunk, that another try at once would not read it? */
+/* Does this error of reading a chunk mean that an immediate retry would fail, too? */
 CAIRN_MUST_CHECK bool bases_is_final(int error);
-/* -ENOLINK, in words, as the cause of the calling thread's error. */
+/* Notes the cause of an -ENOLINK, for the calling thread's error. */
 void bases_note_loss(const struct base_loss *loss);
 
-/* Is no pack of the remote that the chunk at this place depends on known to be bad? */
+/* Do all packs in the remote that the chunk at this place depends on count as good? */
 bool bases_are_sound(struct store *store, const struct chunk_entry *place);

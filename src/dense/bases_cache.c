@@ -8,10 +8,10 @@ TAILQ_HEAD(base_list, base);
 
 struct bases_cache {
     struct cairn_mutex lock; /* LOCK_LEAF */
-    pthread_cond_t came;     /* or did not come */
+    pthread_cond_t came;     /* signalled when a fetch has succeeded or failed */
     struct base *table;
     struct base_list by_use;
-    uint64_t held; /* bytes of those by last use */
+    uint64_t held; /* bytes of the bases in the list */
 };
 
 struct bases_cache *bases_cache_new(void)
@@ -50,7 +50,7 @@ void bases_cache_free(struct bases_cache *cache)
     free(cache);
 }
 
-/* Pinned ones are of threads that gather, and counted there, so they stay. */
+/* Pinned bases belong to gathering threads, and count as their memory, so they stay. */
 static void shrink_locked(struct bases_cache *cache)
 {
     check_held(&cache->lock);

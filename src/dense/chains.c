@@ -8,15 +8,15 @@
 
 #define LINKS_MAX 131072u
 #define SLOTS (2 * LINKS_MAX)
-#define STEP_SHARE 8u /* of a plain chunk: a first difference, which nothing tells */
+#define STEP_SHARE 8u /* of a chunk without a base: the estimated length of a first difference */
 
 /* A chunk that has a base by plan, or is one. */
 struct link {
-    struct chunk_name name, base; /* base: with a depth */
-    uint16_t depth, level;        /* 0: it has none */
+    struct chunk_name name, base; /* base: if depth is not 0 */
+    uint16_t depth, level;        /* 0: no base */
     uint16_t hanging;             /* planned differences to it */
-    bool is_placed;               /* the view knows what it rests on */
-    uint32_t length;              /* that it is likely to have */
+    bool is_placed;               /* its own base is known from the view */
+    uint32_t length;              /* its likely stored length */
 };
 
 struct chains {
@@ -42,7 +42,7 @@ void chains_free(struct chains *chains)
     free(chains);
 }
 
-/* Slot of the name, or the free one where it belongs. Names are hashes already. */
+/* The slot of the name, or the free one for it. Names are hashes already. */
 static uint32_t *slot_of(const struct chains *chains, const struct chunk_name *name)
 {
     uint64_t h;
@@ -98,18 +98,18 @@ unsigned chains_planned(const struct chains *chains, const struct chunk_name *na
     return link->level;
 }
 
-/* --- what a chunk rests on -------------------------------------------------------------------- */
+/* --- the chain of a chunk --------------------------------------------------------------------- */
 
-/* A chunk as it is in the remote, or as it is to be sent. */
+/* A chunk as it is in the remote, or as it will be sent. */
 struct spot {
-    struct chunk_name name, base; /* base: of a difference */
+    struct chunk_name name, base; /* base: for a difference */
     bool is_difference, is_placed, is_dead;
     unsigned depth, level;
-    uint64_t length; /* bytes that it takes there, or is likely to take */
-    uint64_t kept;   /* bytes that differences alone keep there, of it and of what it rests on */
+    uint64_t length; /* stored length there, or the likely one */
+    uint64_t kept;   /* bytes, of it and its bases, that only differences keep there */
 };
 
-/* The length of bf16 weights that stand alone: 0.667 of their bytes. */
+/* Typical length of bf16 weights without a base: 0.667 of their bytes. */
 static uint64_t plain_length(uint32_t raw_len)
 {
     return 2ull * raw_len / 3;
@@ -150,11 +150,11 @@ static int look_at_chunk(const struct chains *chains, struct view *view,
     return 0;
 }
 
-/* From the partner down to the keyframe that it rests on. */
+/* From the partner to the keyframe at the end of its chain. */
 struct chain {
     struct spot spots[CHUNK_DEPTH_MAX + 1];
     unsigned count;
-    bool has_name; /* of the chunk that a base is looked for */
+    bool has_name; /* the chain contains the chunk for which a base is sought */
 };
 
 static const struct spot *keyframe_of(const struct chain *chain)
@@ -198,7 +198,7 @@ static int is_image(struct view *view, const struct spot *spot, bool *ret)
 
 /* --- stars ------------------------------------------------------------------------------------ */
 
-/* Differences to it, there and by plan, are fewer than `most`. */
+/* Are there fewer than `most` differences to it, stored and planned? */
 static int has_room(const struct chains *chains, struct view *view, const struct spot *spot,
                     uint64_t most, bool *ret)
 {
@@ -211,8 +211,8 @@ static int has_room(const struct chains *chains, struct view *view, const struct
     return r;
 }
 
-/* The head of a nested star, or the keyframe: what may have one more, and keeps no more than
- * `kept_max`; NULL: none. */
+/* Chooses the head of a nested star, or the keyframe: one with room for another member, which keeps
+ * no more than `kept_max`; NULL: none. */
 static int choose_of_star(const struct chains *chains, struct view *view, const struct chain *chain,
                           enum chain_form form, uint64_t kept_max, const struct spot **ret)
 {
@@ -235,7 +235,8 @@ static int choose_of_star(const struct chains *chains, struct view *view, const 
 
 /* --- chains ----------------------------------------------------------------------------------- */
 
-/* Bytes of a difference to the chunk before: those of the shortest one in the chain. */
+/* Estimated bytes of a difference to the preceding chunk: those of the shortest one in the
+ * chain. */
 static uint64_t step_of(const struct chain *chain)
 {
     uint64_t step = keyframe_of(chain)->length / STEP_SHARE;
@@ -244,9 +245,10 @@ static uint64_t step_of(const struct chain *chain)
     return max_u64(step, 1);
 }
 
-/* The way that numbers of 2 bytes went, from the bytes that tell it: those that moved by n of their
- * units take log2(1 + n) bits. Some steps of training go on where the ones before went, others do
- * not: n grows with the number of steps to the power of 3/4. So ways are n^(4/3), and add up. */
+/* The distance between two versions of 2-byte numbers, from the length of their difference: numbers
+ * that moved by n units take log2(1 + n) bits. Successive training steps partly continue in the
+ * same direction, partly not: n grows with the number of steps to the power of 3/4. So distances
+ * n^(4/3) can be added. */
 static double way_of(uint64_t length, uint32_t raw_len)
 {
     double bits = 16.0 * (double)min_u64(length, raw_len) / raw_len;
@@ -258,7 +260,7 @@ static uint64_t length_of_way(double way, uint32_t raw_len)
     return (uint64_t)(log2(1 + pow(way, 3.0 / 4)) / 16 * raw_len);
 }
 
-/* The length of a difference to a spot, by the ways that lie between. */
+/* The length of a difference to a chunk further back, from the sum of the distances in between. */
 static uint64_t length_to_spot(const struct chain *chain, const struct spot *base, uint32_t raw_len)
 {
     double way = way_of(step_of(chain), raw_len);
@@ -267,7 +269,7 @@ static uint64_t length_to_spot(const struct chain *chain, const struct spot *bas
     return max_u64(step_of(chain), length_of_way(way, raw_len));
 }
 
-/* Bytes beyond a step, for each chunk of the row that may follow. */
+/* Bytes in addition to a step, for each chunk of the row that may follow. */
 struct cost {
     uint64_t bytes, row;
 };
@@ -277,8 +279,8 @@ static bool is_less(const struct cost *a, const struct cost *b)
     return a->bytes * b->row < b->bytes * a->row;
 }
 
-/* A row ends where the chain has no level left; and where chunks of it were deleted, when there is
- * no room to keep more of them. */
+/* A row ends where the chain reaches its greatest depth; and, if chunks of it were deleted, where
+ * there is no room to keep more of them. */
 static struct cost cost_of(const struct chain *chain, uint64_t length, unsigned levels,
                            uint64_t room)
 {
@@ -289,8 +291,8 @@ static struct cost cost_of(const struct chain *chain, uint64_t length, unsigned 
     return cost;
 }
 
-/* The base that costs least. That is the partner while the chain may get deeper, then mostly the
- * head of the chain. NULL: a keyframe costs less. */
+/* Chooses the base with the lowest cost. That is the partner while the chain may get deeper, then
+ * mostly the head of the chain. NULL: a keyframe costs less. */
 static const struct spot *choose_of_chain(const struct chain *chain, uint32_t raw_len)
 {
     const struct spot *best = NULL;

@@ -8,7 +8,7 @@
 
 #define FILES_MAX 16384u
 #define PARTS_MAX 65536u
-#define WIDTHS 16u /* chunks of a file whose elements are looked at */
+#define WIDTHS 16u /* chunks per file of which the element width is read */
 
 int file_keys_compare(const void *a, const void *b)
 {
@@ -38,13 +38,13 @@ unsigned dense_width(struct store *store, const struct chunk_entry *entry)
     if (entry->encoding != ENCODING_FX || entry->pack == 0)
         return 0;
     if (pack_read_part(store->local.tier, entry->pack, entry->offset, head, sizeof head) < 0)
-        return 0; /* the thread that reads all of it says why */
+        return 0; /* the thread that reads the whole chunk reports the error */
     return fx_width(head[0]);
 }
 
 /* --- files in one directory ------------------------------------------------------------------- */
 
-/* By number. */
+/* Files of one directory, by number. */
 struct siblings {
     struct store *store;
     struct view_cut *cut;
@@ -75,7 +75,7 @@ static int note_path(const char *name, uint64_t ino, void *arg)
     return siblings->named == siblings->count;
 }
 
-/* The directory is read once for all of them. */
+/* Reads the directory once for all of them. */
 static int name_siblings(struct siblings *siblings)
 {
     uint64_t parent = siblings->at->parent;
@@ -86,7 +86,7 @@ static int name_siblings(struct siblings *siblings)
     return r;
 }
 
-/* By samples. */
+/* Uses samples. */
 static int look_at_widths(const struct siblings *siblings, struct changed_file *file)
 {
     struct parts parts = {0};

@@ -10,15 +10,16 @@
 #include "dense/internal.h"
 #include "dense/series.h"
 
-/* Since the last read or operation; no longer than reduce_after. */
+/* Required time since the last read or operation; no longer than reduce_after. */
 #define QUIET_NS (2ll * SECOND_NS)
-#define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing; as QUIET_NS */
-#define REST_SHARE 50                 /* and at least so many times what it took */
-#define DRAFTS_MAX (32 * MIB)         /* that are being written: a log may always be */
-#define ROUND_FILES 512u              /* looked at in one round */
+#define REST_NS_MIN (5ll * SECOND_NS) /* after a walk that found nothing; limited like QUIET_NS */
+#define REST_SHARE 50                 /* and at least so many times the duration of the walk */
+#define DRAFTS_MAX (32 * MIB)         /* allowed bytes of open drafts: there may always be a log */
+#define ROUND_FILES 512u              /* examined in one round */
 #define LOOK_BYTES (256 * MIB)        /* of one file */
-#define NEWEST_MAX 4096u              /* series that are remembered in a walk */
-#define LOOK_EVERY 256u               /* names of a directory between looks for waiters */
+#define NEWEST_MAX 4096u              /* series cached during a walk */
+/* names of a directory between two checks for other activity */
+#define LOOK_EVERY 256u
 
 /* When the newest file of a series was modified. */
 struct newest {
@@ -28,10 +29,10 @@ struct newest {
 };
 
 struct condense {
-    uint64_t ino, at;  /* the file, and its byte, that is next */
-    bool is_known_old; /* that file */
-    bool found;        /* something, in this walk */
-    int64_t spent_ns;  /* by this walk */
+    uint64_t ino, at;  /* the next file, and offset in it */
+    bool is_known_old; /* the file at `ino` is known to be old */
+    bool found;        /* this walk has condensed something */
+    int64_t spent_ns;  /* duration of this walk so far */
     int64_t again_at;  /* monotonic ns */
     struct newest *newest;
 };
@@ -58,16 +59,16 @@ void condense_free(struct condense *condense)
     free(condense);
 }
 
-/* --- is it the time? -------------------------------------------------------------------------- */
+/* --- is now a good time? ---------------------------------------------------------------------- */
 
-/* So with reduce_after=0s a file becomes dense as soon as nothing is written. */
+/* So with reduce_after=0s a file becomes dense as soon as nothing is being written. */
 static int64_t at_most_reduce_after(const struct store *store, int64_t ns)
 {
     return ns < store->local.options.reduce_after_ns ? ns : store->local.options.reduce_after_ns;
 }
 
-/* Between two operations of a program nothing may be pending for a moment. A clock that was set
- * back does not tell how long that is. */
+/* Between two operations of a program there may be a moment without pending ones. If the clock was
+ * set back, the elapsed time is unknown. */
 static bool is_quiet(struct store *store)
 {
     int64_t since = clock_realtime_ns() - history_last_time(store->commit.history);
@@ -88,7 +89,7 @@ static bool nobody_reads(struct store *store)
     return packs_quiet_ns(store->commit.packs) >= at_most_reduce_after(store, QUIET_NS);
 }
 
-/* No thread writes, waits or reads. */
+/* Does no thread write, wait or read? */
 static bool may_go_on(struct store *store)
 {
     return nobody_writes(store) && nobody_reads(store);
@@ -106,7 +107,7 @@ static bool may_begin(struct store *store)
 
 /* --- is a file old? --------------------------------------------------------------------------- */
 
-/* A name of a path, and then what is behind it. */
+/* Looks up the first name of a path, then the rest. */
 static int find_path(struct view *view, const char *path, size_t len, struct view_inode *ret)
 {
     struct view_entry entry = {.ino = ROOT_INO};
@@ -134,7 +135,7 @@ static int look_at_member(struct store *store, const struct series *series, cons
     return r == -ENOENT ? 0 : r;
 }
 
-/* Names of other series are stepped over: a directory may have as many series as files. */
+/* Skips names of other series: a directory may have as many series as files. */
 static int find_newest(struct store *store, const struct series *series, int64_t *ret)
 {
     char name[SERIES_NAME_LEN + 1];
@@ -154,7 +155,8 @@ static int find_newest(struct store *store, const struct series *series, int64_t
     return r == -ENOENT ? 0 : r;
 }
 
-/* Remembered for this walk: what becomes newer meanwhile makes less old than there is. */
+/* Cached during a walk: newer files that appear meanwhile only make fewer files count as old than
+ * really are. */
 static int get_newest(struct store *store, const struct series *series, int64_t *ret)
 {
     struct condense *c = store->dense->condense;
@@ -174,8 +176,8 @@ static int get_newest(struct store *store, const struct series *series, int64_t 
     return 0;
 }
 
-/* Files of one checkpoint, of other ranks, may be of one series, too: but they come within the
- * interval. 1, 0 or -errno. */
+/* Files of other ranks of the same checkpoint may be in the series, too, but they are written
+ * within the interval. 1, 0 or -errno. */
 static int is_old(struct store *store, const struct view_inode *inode)
 {
     struct series series[SERIES_MAX];
@@ -200,7 +202,7 @@ struct round {
     struct store *store;
     struct condense_chunk chunks[CONDENSE_ROUND_CHUNKS];
     size_t count, bytes;
-    uint64_t reached; /* byte of the file that was not looked at */
+    uint64_t reached; /* end of the part of the file that was examined */
     int error;
 };
 
@@ -210,7 +212,7 @@ static bool has_room(const struct round *round)
            round->bytes + CHUNK_SIZE_MAX <= CONDENSE_ROUND_BYTES;
 }
 
-/* References are counted by extent pages. */
+/* References are counted per extent page. */
 static uint64_t uses_of(const struct extent *e)
 {
     return (e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1;
@@ -242,7 +244,7 @@ static int list_part(const struct view_extent *part, void *arg)
     return r < 0 ? r : 0;
 }
 
-/* Goes on in the file at c->ino; true: it is looked through. */
+/* Continues in the file at c->ino; true: it has been examined completely. */
 static bool list_file(struct condense *c, struct round *round, const struct view_inode *inode)
 {
     uint64_t size = inode->attrs.size;
@@ -268,8 +270,8 @@ static bool may_list(const struct round *round, unsigned files)
     return files < ROUND_FILES && has_room(round) && round->error == 0 && may_go_on(round->store);
 }
 
-/* Lists chunks of as many files as it takes: a pack for the chunk of each small one would be larger
- * than what that saves. */
+/* Lists chunks of as many files as needed: for a chunk of a single small file, a pack would be
+ * larger than the bytes saved. */
 static void list_chunks(struct condense *c, struct round *round, bool *ret_end)
 {
     *ret_end = false;
@@ -293,7 +295,7 @@ static void list_chunks(struct condense *c, struct round *round, bool *ret_end)
     }
 }
 
-/* The less deep first: a pack has chunks of one depth. */
+/* In order of depth, as a pack has chunks of one depth. */
 static size_t add_chunks(struct round *round)
 {
     size_t added = 0;
@@ -308,7 +310,7 @@ static size_t add_chunks(struct round *round)
     return added;
 }
 
-/* A job for the threads of writeback. */
+/* A job for writeback's threads. */
 static void encode_unless_busy(void *arg)
 {
     struct condense_chunk *chunk = arg;
@@ -316,7 +318,7 @@ static void encode_unless_busy(void *arg)
         condense_encode(chunk);
 }
 
-/* True: some have a new place. */
+/* True: some chunks have a new place. */
 static bool carry_round(struct round *round)
 {
     struct store *store = round->store;
@@ -328,8 +330,8 @@ static bool carry_round(struct round *round)
     return added > 0 && upkeep_drop(&store->commit, NULL, 0, 0);
 }
 
-/* The next walk begins at once if this one found something: what rests on two levels becomes so one
- * after the other. */
+/* If this walk condensed something the next one begins at once: chains of two levels become dense
+ * one level after the other. */
 static void end_walk(struct store *store, int64_t now)
 {
     struct condense *c = store->dense->condense;

@@ -11,13 +11,13 @@
 
 /* --- which may be condensed ------------------------------------------------------------------- */
 
-/* By a share that makes it worth a reader's looking at others. */
+/* Is it smaller by enough to justify reading other chunks as well? */
 static bool is_smaller(const struct chunk_entry *remote, const struct chunk_entry *local)
 {
     return remote->stored_len < local->stored_len - local->stored_len / 64;
 }
 
-/* Its form in the published remote, if that refers to others. */
+/* Finds its form in the published remote, if that has references. */
 static int find_form(struct store *store, const struct chunk_name *name, struct chunk_entry *ret)
 {
     bool is_published;
@@ -28,8 +28,8 @@ static int find_form(struct store *store, const struct chunk_name *name, struct 
            (ret->encoding == ENCODING_DX || ret->encoding == ENCODING_TWIN);
 }
 
-/* May the chunk, which is not dense, become so? Not where what it would rest on is as deep as may
- * be. 1, 0 or -errno. */
+/* May the chunk, which is not dense, become so later? Not if a base already has the greatest
+ * allowed depth. 1, 0 or -errno. */
 static int may_become_dense(struct store *store, const struct chunk_name *name)
 {
     struct chunk_entry form;
@@ -43,8 +43,8 @@ static int may_become_dense(struct store *store, const struct chunk_name *name)
     return r == -ENOENT ? 0 : r;
 }
 
-/* A base that may itself become dense is waited for: then it may not any more. 1: it can be one
- * now, *depth is at least one more than its depth. */
+/* Can the chunk be a base now? One that may itself become dense must do so first, as a base may
+ * not. 1: yes, and *depth is at least one more than its depth. */
 static int judge_base(struct store *store, const struct chunk_name *name, uint8_t *depth)
 {
     struct view_local_chunk base;
@@ -70,7 +70,7 @@ int condense_choose(struct store *store, const struct chunk_name *name, uint64_t
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     *ret = (struct condense_chunk){.store = store, .entry = now.entry};
-    /* Others may be newer files; and what others rest on must not get as deep as they are. */
+    /* other references may be from newer files; and a chunk that is a base must not get deeper */
     if (now.entry.pack == 0 || now.entry.encoding != ENCODING_FX || now.refs > uses ||
         now.dependents > 0 || now.entry.raw_len < FX_RAW_MIN ||
         now.entry.raw_len > CHUNK_SIZE_MAX || damage_is_known(store->commit.damage, name))
@@ -91,12 +91,12 @@ struct work {
     struct condense_chunk *chunk;
     struct fx_guess guess;
     uint8_t *raw, *encoded, *decoded, *scratch;
-    /* Bases, each once. */
+    /* bases, each once */
     struct chunk_name names[CHUNK_REFS_MAX];
     uint8_t *bases[CHUNK_REFS_MAX];
     uint32_t lens[CHUNK_REFS_MAX];
     size_t count;
-    size_t limit; /* bytes that it may take */
+    size_t limit; /* bytes that the encoded chunk may take */
 };
 
 static bool work_has_base(const struct work *w, const struct chunk_name *name)
@@ -154,8 +154,8 @@ static const uint8_t *get_image(void *arg, uint64_t tag, size_t *ret_len)
     return w->bases[tag];
 }
 
-/* The remote's entry says in which chunks the images lie, and what it stores where they belong:
- * they are found again. */
+/* The remote's entry says which chunks contain the images, but not at which offsets: searches for
+ * them again. */
 static size_t find_images(struct work *w, struct twin_match matches[CHUNK_REFS_MAX])
 {
     struct twin_images images = {get_image, w};
@@ -193,7 +193,7 @@ static size_t encode_twin(struct work *w)
     return twin_encode(cpu_level(), &twin, w->scratch, w->encoded, w->limit);
 }
 
-/* As a reader will do it. */
+/* Decodes as a reader will. */
 static bool is_same(struct work *w)
 {
     const struct chunk_entry *entry = &w->chunk->entry;

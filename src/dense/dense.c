@@ -4,7 +4,7 @@
 #include "dense/images.h"
 #include "dense/internal.h"
 
-/* Most memory: one thread that encodes, and all that they share, with a round's lineage. */
+/* Most memory: of one encoding thread, and of all shared data, including a round's lineage. */
 #define WORK_BYTES (9 * MIB)
 #define ROUND_BYTES (33 * MIB + 16 * MIB + 16 * MIB)
 

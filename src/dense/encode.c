@@ -9,26 +9,27 @@
 #include "dense/internal.h"
 #include "dense/lineage.h"
 
-#define DEPTH_MAX_WIDE 2u /* of differences of fp32 chunks */
+#define DEPTH_MAX_WIDE 2u /* for differences of fp32 chunks */
 
-/* Moments differ at every step of training: after so many bytes of fp32 in a row that an earlier
- * version did not make smaller, the next chunk is tried when so many were not. */
+/* Optimizer moments change completely at every training step: after this many consecutive bytes of
+ * fp32 for which an earlier version did not help, SKIPPED_MAX bytes are skipped before the next
+ * attempt. */
 #define MISSED_MAX (4 * MIB)
 #define SKIPPED_MAX (7 * MIB)
 
-/* A chunk that others are stored by, decoded. */
+/* A base, decoded. */
 struct base {
-    struct chunk_entry entry; /* in the remote; raw_len 0: nothing is here */
+    struct chunk_entry entry; /* in the remote; raw_len 0: unused */
     uint8_t *raw;
     uint64_t used;
 };
 
 struct dense_work {
     struct dense_round *round;
-    struct dense_pack pack; /* of the chunk that is being encoded */
+    struct dense_pack pack; /* of the chunk being encoded */
     struct base bases[CHUNK_REFS_MAX];
     uint64_t uses;
-    uint64_t missed, skipped; /* bytes of the phase's fp32 chunks that have an earlier version */
+    uint64_t missed, skipped;        /* bytes of the phase's fp32 chunks with an earlier version */
     const struct dense_phase *phase; /* of the last chunk */
     uint8_t *encoded, *decoded, *matrix, *scratch;
 };
@@ -78,7 +79,7 @@ static struct base *oldest_base(struct dense_work *w)
     return oldest;
 }
 
-/* From NVMe alone: to fetch one would cost more than it saves. */
+/* Reads only from NVMe: fetching a base would cost more than it saves. */
 static struct base *read_base(struct dense_work *w, const struct chunk_entry *entry)
 {
     struct base *base = find_base(w, &entry->name);
@@ -96,8 +97,8 @@ static struct base *read_base(struct dense_work *w, const struct chunk_entry *en
     return base;
 }
 
-/* Finds where a base lies: in the remote, or in the pack that is being filled, whose chunks the cut
- * needs, since they are pending at it. */
+/* Finds the place of a base: in the remote, or in the pack being filled, whose chunks the cut
+ * needs, as they are pending at it. */
 static bool find_entry(const struct dense_work *w, const struct chunk_name *name,
                        struct chunk_entry *ret)
 {
@@ -111,9 +112,9 @@ static bool find_entry(const struct dense_work *w, const struct chunk_name *name
     return false;
 }
 
-/* A chunk by which one of at most depth `depth_max` may be stored; its bytes stay for the next
- * CHUNK_REFS_MAX - 1 calls. NULL: it is not in the remote, or not to stay there, or cannot be read
- * here. */
+/* Returns a base for a chunk of at most depth `depth_max`; its bytes stay valid for the next
+ * CHUNK_REFS_MAX - 1 calls. NULL: it is not in the remote, or will not stay there, or cannot be
+ * read from NVMe. */
 static struct base *get_base(struct dense_work *w, const struct chunk_name *name,
                              unsigned depth_max)
 {
@@ -123,9 +124,9 @@ static struct base *get_base(struct dense_work *w, const struct chunk_name *name
     return read_base(w, &entry);
 }
 
-/* --- a chunk that is smaller so --------------------------------------------------------------- */
+/* --- is the encoding useful? ------------------------------------------------------------------ */
 
-/* Is what was encoded, `len` bytes, the chunk? `r`: of the decoding. */
+/* Does the encoding decode to the chunk? `r`: result of the decoding. */
 static bool is_same(struct dense_work *w, int r, const uint8_t *raw, size_t raw_len)
 {
     if (r == 0 && memcmp(w->decoded, raw, raw_len) == 0)
@@ -147,13 +148,13 @@ static void refer_to(struct chunk_entry *entry, const struct chunk_entry *base, 
         entry->depth = base->depth + 1;
 }
 
-/* Bytes that a chunk may take to be worth a reader's looking at others. */
+/* Largest stored length that justifies reading other chunks as well. */
 static size_t worth_bytes(const struct chunk_entry *entry)
 {
     return entry->stored_len - entry->stored_len / 64;
 }
 
-/* The same where that keeps in the remote what no file has any more. */
+/* As worth_bytes(), lower if the base is kept in the remote only by differences. */
 static size_t worth_by(struct dense_work *w, const struct chunk_entry *entry,
                        const struct base *base)
 {
@@ -196,7 +197,7 @@ static bool try_dx(struct dense_work *w, struct chunk_entry *entry, const struct
     return base && base->entry.raw_len == entry->raw_len && encode_dx(w, entry, guess, raw, base);
 }
 
-/* The same for fp32: where others did not pass before it, it may not be tried. */
+/* As try_dx(), for fp32: after many failures it is skipped for a while. */
 static bool try_wide_dx(struct dense_work *w, struct chunk_entry *entry,
                         const struct fx_guess *guess, const uint8_t *raw)
 {
@@ -228,7 +229,7 @@ static const uint8_t *get_image_bytes(void *arg, uint64_t tag, size_t *ret_len)
     return image->raw;
 }
 
-/* A twin as found: parts of the encoding, their images, and references of the entry. */
+/* A twin that was found: parts of the encoding, their images, and references of the entry. */
 struct twin {
     struct twin_part parts[CHUNK_REFS_MAX];
     struct iovec images[CHUNK_REFS_MAX];
@@ -280,7 +281,7 @@ static bool try_twin(struct dense_work *w, struct chunk_entry *entry, const stru
 
 /* --- matrix ----------------------------------------------------------------------------------- */
 
-/* Each byte that it saves counts: it needs no other chunk, and is read as fast. */
+/* Every saved byte counts, as it needs no base and is read as fast. */
 static bool try_matrix(struct dense_work *w, struct chunk_entry *entry,
                        const struct fx_guess *guess, const uint8_t *raw)
 {
@@ -296,7 +297,7 @@ static bool try_matrix(struct dense_work *w, struct chunk_entry *entry,
 
 /* --- any -------------------------------------------------------------------------------------- */
 
-/* False: others are stored by the chunk, so it gets no deeper. */
+/* False: other chunks depend on this one, so it must not get deeper. */
 static bool may_refer(const struct dense_work *w, const struct chunk_entry *entry)
 {
     bool has_dependents;
@@ -304,7 +305,7 @@ static bool may_refer(const struct dense_work *w, const struct chunk_entry *entr
     return r == 0 && !has_dependents;
 }
 
-/* NULL: it stays as it is. */
+/* Returns NULL if the chunk stays as it is. */
 static const uint8_t *encode_chunk(struct dense_work *w, struct chunk_entry *entry,
                                    const uint8_t *raw)
 {

@@ -6,7 +6,7 @@ static bool is_border(char c)
     return c && strchr("._-~+#", c);
 }
 
-/* Does a part of the name that is `len` bytes long begin there? */
+/* Can a part of `len` bytes begin at `at`? */
 static bool is_part_of_name(const char *name, size_t name_len, size_t at, size_t len)
 {
     return (at == 0 || is_border(name[at - 1])) &&

@@ -5,14 +5,14 @@
 #include "base/lock.h"
 
 #define IMAGES_BYTES_MAX (32 * MIB)
-#define IMAGES_MAX 32768u /* whose names are known: a power of two */
+#define IMAGES_MAX 32768u /* images with known names: a power of two */
 #define IDLE_NS (600ll * SECOND_NS)
 
 struct images {
-    struct cairn_mutex lock;  /* LOCK_LEAF; held to add or to allow */
-    struct twin_index *index; /* NULL: none was added lately */
-    struct chunk_name *names; /* of the image with a tag: at the tag modulo IMAGES_MAX */
-    uint64_t tags;            /* that were given */
+    struct cairn_mutex lock;  /* LOCK_LEAF; held to add an image or to allow memory */
+    struct twin_index *index; /* NULL: no image was added lately */
+    struct chunk_name *names; /* of the image with a tag, at index tag modulo IMAGES_MAX */
+    uint64_t tags;            /* tags assigned so far */
     int64_t used_at;          /* monotonic ns */
 };
 
@@ -61,7 +61,7 @@ void images_add(struct images *images, const struct chunk_entry *entry,
     images->used_at = clock_monotonic_ns();
 }
 
-/* A seventh of a training state are images: those of short tensors take more than their share. */
+/* A seventh of a training state is images; those of short tensors take more than their share. */
 void images_allow(struct images *images, size_t len)
 {
     LOCK_SCOPE(&images->lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside storing by means of others. */
+/* Inside dense/. */
 #pragma once
 
 #include "base/vector.h"
@@ -10,11 +10,12 @@
 struct dense {
     struct store *store;
     struct dense_remote remote;
-    struct bases_cache *bases;  /* bases_cache.h */
-    bool encodes;               /* false: chunks are read alone, and all below is NULL */
+    struct bases_cache *bases; /* bases_cache.h */
+    /* false: dense chunks are only read, and all fields below are NULL */
+    bool encodes;
     struct images *images;      /* images.h */
     struct condense *condense;  /* condense.h */
-    struct view_cut *published; /* of the newest head; NULL: not known. The uploader's alone. */
+    struct view_cut *published; /* of the newest head; NULL: not known. Uploader's thread only */
 };
 
 /* A round of an upload. */
@@ -22,8 +23,7 @@ struct dense_round {
     struct dense *dense;
     struct view_cut *cut;
     struct lineage *lineage;
-    /* Of each chunk that is pending at the cut, in order of name; those beyond are of the first
-     * phase. */
+    /* of each chunk pending at the cut, in order of name; later chunks are in the first phase */
     VECTOR(uint8_t) phases;
     bool has_phase[DENSE_PHASES];
 };

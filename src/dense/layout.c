@@ -10,8 +10,8 @@
 #define FILES_MAX 16384u
 #define BURST_GAP_NS (2ll * SECOND_NS)
 
-/* A chunk, known by the first bytes of its name: two that have the same are laid as one, no more.
- */
+/* A chunk, identified by the first bytes of its name: two chunks with the same bytes get the same
+ * place, which is harmless. */
 struct layout_spot {
     uint64_t name;
     uint32_t burst, place;
@@ -38,7 +38,7 @@ static int compare_spots(const void *a, const void *b)
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* A file of no more bytes than that has no chunk. */
+/* A file up to this size has no chunk. */
 static int note_file(const struct view_inode *file, void *arg)
 {
     struct file_keys *files = arg;

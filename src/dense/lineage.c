@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files are taken in order of their mtimes, so that the base of each is settled before it: those of
- * several checkpoints may come with one cut, and the bases of later ones are then among its own
- * chunks. */
+/* Files are handled in order of mtime, so that the base of each file is settled before it: a cut
+ * may contain several checkpoints, and then the bases of later ones are among its own chunks. */
 #include "dense/lineage.h"
 
 #include <sys/stat.h>
@@ -15,12 +14,13 @@
 #include "dense/series.h"
 #include "view/cut_files.h"
 
-#define MEMBERS_MAX 4096u /* of one series that are looked at */
-/* CPU time for paths and members of series, for all of a cut: where directories have very many
- * files. Those beyond that have no bases. */
+#define MEMBERS_MAX 4096u /* members examined per series */
+/* CPU time for paths and members of series, per cut: directories may have very many files. Files
+ * beyond the limit get no bases. */
 #define NAMES_NS_MAX (3 * SECOND_NS)
-#define SAMPLES 8u      /* pairs of a file that are looked at */
-#define WORTH_SHARE 64u /* a difference that saves less than this part is not near */
+#define SAMPLES 8u /* pairs examined per file */
+/* a difference that saves less than this part means that the file is not similar */
+#define WORTH_SHARE 64u
 
 struct lineage {
     struct chains *chains;
@@ -42,31 +42,33 @@ void lineage_free(struct lineage *lineage)
 
 /* --- files ------------------------------------------------------------------------------------ */
 
-/* A file of a series, and the cut that has it. */
+/* A file of a series, and the cut that contains it. */
 struct member {
     struct file_key key;
     struct view_cut *cut;
 };
 
-/* The files of a series at the cut, and behind them those in the newest head. */
+/* The files of a series at the cut, followed by those in the newest head. */
 struct roster {
-    char *series; /* its path; NULL: this is of none yet */
+    char *series; /* its path; NULL: unused */
     VECTOR(struct member) files;
 };
 
 struct build {
     struct dense *dense;
     struct view_cut *cut;
-    struct view_cut *published; /* of the newest head; NULL: it is not there */
+    struct view_cut *published; /* of the newest head; NULL: not open */
     struct chains *chains;
     struct changed_files files;
-    unsigned favourite;                /* which of its series the file before was found near in */
-    struct roster rosters[SERIES_MAX]; /* of the last file's series: those beside it share most */
-    int64_t time;                      /* that is left for names */
-    uint8_t *stored, *raw, *base;      /* a chunk each */
+    /* the series in which the base of the preceding file was found */
+    unsigned favourite;
+    /* of the last file's series: its siblings share most of them */
+    struct roster rosters[SERIES_MAX];
+    int64_t time;                 /* remaining time for names */
+    uint8_t *stored, *raw, *base; /* buffers for one chunk each */
 };
 
-/* -ENOENT: no tier has it. */
+/* -ENOENT: in no tier. */
 static int read_chunk(struct build *b, const struct chunk_name *name, uint8_t *raw,
                       uint32_t *ret_len)
 {
@@ -80,11 +82,11 @@ static int read_chunk(struct build *b, const struct chunk_name *name, uint8_t *r
 
 /* --- bases ------------------------------------------------------------------------------------ */
 
-/* A file that is to be sent. */
+/* A file to be sent. */
 struct file {
     const struct changed_file *about;
     struct parts parts;
-    VECTOR(uint32_t) pending; /* parts of numbers that are not in the remote, nor planned already */
+    VECTOR(uint32_t) pending; /* parts of numbers that are neither in the remote nor planned yet */
 };
 
 static void file_done(struct file *file)
@@ -93,13 +95,13 @@ static void file_done(struct file *file)
     vector_free(&file->pending);
 }
 
-/* A file of a series, against one that is to be sent. */
+/* A possible base of a file to be sent. */
 struct candidate {
     struct parts parts;
-    uint32_t *partners; /* of each part of the file: one of these, or UNPAIRED */
-    uint64_t gain;      /* by the samples; 0: it is not near */
-    uint64_t dead_gain; /* of that, by bases that no file refers to */
-    uint64_t new_gain;  /* by the partners of these, if they were their bases */
+    uint32_t *partners; /* for each part of the file: an index of these, or UNPAIRED */
+    uint64_t gain;      /* by the samples; 0: not similar */
+    uint64_t dead_gain; /* part of that from bases that no file refers to */
+    uint64_t new_gain;  /* gain if the partners of those were the bases */
 };
 
 static void candidate_done(struct candidate *candidate)
@@ -109,8 +111,8 @@ static void candidate_done(struct candidate *candidate)
     *candidate = (struct candidate){0};
 }
 
-/* Permille of the chunk in b->raw that its difference to that in b->base takes less; 0: less than
- * this part. */
+/* By how many permille the chunk in b->raw shrinks as a difference to the one in b->base; 0: by
+ * less than this part. */
 static uint32_t gain_of(const struct build *b, size_t raw_len, uint32_t share)
 {
     struct fx_guess guess;
@@ -142,8 +144,7 @@ static int find_base(struct build *b, const struct file *file, const struct part
     return r;
 }
 
-/* The chunk in b->raw gains so much by its difference to another; 0, too, if that cannot be read.
- */
+/* As gain_of(), for a base that is read first; 0 also if that fails. */
 static uint32_t gain_by(struct build *b, const struct chunk_name *base, uint32_t len,
                         uint32_t share)
 {
@@ -152,7 +153,7 @@ static uint32_t gain_by(struct build *b, const struct chunk_name *base, uint32_t
                                                                            : 0;
 }
 
-/* Adds what a pair of chunks would gain. Chunks that cannot be read say nothing. */
+/* Adds the gain of a pair of chunks. Chunks that cannot be read are skipped. */
 static int look_at_pair(struct build *b, const struct file *file, const struct part *part,
                         const struct part *partner, struct candidate *candidate)
 {
@@ -172,10 +173,10 @@ static int look_at_pair(struct build *b, const struct file *file, const struct p
     return dense_is_stopping(b->dense) ? -ECANCELED : 0;
 }
 
-/* A base that only differences keep, of a file that was written over many times, is ever further
- * away. When it saves a fifth less than a keyframe would that were as new as the partner, a new one
- * pays: within four versions where what they save falls on as it did. Of a chain most have a nearer
- * base: there it pays at two fifths. */
+/* For a file that was overwritten many times, the distance to a base kept only by differences keeps
+ * growing. A new keyframe pays once the base saves a fifth less than a keyframe as recent as the
+ * partner would: within four versions, if the gain continues to fall at this rate. In a chain most
+ * chunks have a nearer base, so there it pays at two fifths. */
 static bool is_stale(const struct file *file, const struct candidate *candidate)
 {
     uint64_t fifths = file->about->is_chained ? 3 : 4;
@@ -189,8 +190,8 @@ static bool is_pair(const struct file *file, const struct candidate *candidate, 
            !chunk_name_equal(&file->parts.at[part].chunk, &candidate->parts.at[partner].chunk);
 }
 
-/* Samples from all over the file: what is near may be a small part of it, as the weights are of a
- * state with its optimizer's moments. */
+/* Takes samples from the whole file, as only a small part may be similar: e.g. the weights in a
+ * state with optimizer moments. */
 static int measure_candidate(struct build *b, const struct file *file, struct candidate *candidate)
 {
     VECTOR(uint32_t) paired = {0};
@@ -212,7 +213,7 @@ static int measure_candidate(struct build *b, const struct file *file, struct ca
 
 /* --- names of tensors ------------------------------------------------------------------------- */
 
-/* The first `len` bytes of a file, which must lie in chunks without a gap. */
+/* Reads the first `len` bytes of a file, which must be in chunks without a gap. */
 static bool read_start(struct build *b, const struct parts *parts, uint8_t *buf, size_t len)
 {
     size_t done = 0;
@@ -229,8 +230,8 @@ static bool read_start(struct build *b, const struct parts *parts, uint8_t *buf,
     return done == len;
 }
 
-/* Reads the tensors of a safetensors file. The entries of torch's zips have ordinals for names,
- * which say no more than their order does. */
+/* Reads the list of tensors of a safetensors file. Entries of torch's zips are named by ordinals,
+ * which tell no more than their order. */
 static bool read_tensors(struct build *b, const struct parts *parts, struct tensor **ret_tensors,
                          struct tensor_list *ret)
 {
@@ -307,8 +308,8 @@ static int list_series_at_cut(struct view_cut *cut, const struct series *series,
     return r == -ENOENT ? 0 : r;
 }
 
-/* A file that only the newest head has was deleted, or written over. That cut is void where the
- * database was opened anew: then nothing is known of it. */
+/* A file that is only in the newest head was deleted, or overwritten. If the database was opened
+ * again, that cut is void, and its files are unknown. */
 static int list_roster(struct build *b, const struct series *series, struct roster *roster)
 {
     int r = list_series_at_cut(b->cut, series, roster);
@@ -324,7 +325,7 @@ static void roster_done(struct roster *roster)
     *roster = (struct roster){0};
 }
 
-/* To list it for each of its files anew would take the square of their number. */
+/* Cached: listing it for each of its files would take quadratic time. */
 static int get_roster(struct build *b, const struct series *series, struct roster *roster)
 {
     if (roster->series && strcmp(roster->series, series->path) == 0)
@@ -338,7 +339,7 @@ static int get_roster(struct build *b, const struct series *series, struct roste
     return r;
 }
 
-/* The newest of them that is older than the file. -ENOENT: there is none. */
+/* Finds the newest member that is older than the file. -ENOENT: none. */
 static int find_older(const struct roster *roster, const struct file *file, struct member *ret)
 {
     const struct member *newest = NULL;
@@ -354,7 +355,7 @@ static int find_older(const struct roster *roster, const struct file *file, stru
     return newest ? 0 : -ENOENT;
 }
 
-/* Finds how near the file is to another. */
+/* Measures how similar another file is. */
 static int try_file(struct build *b, const struct file *file, struct view_cut *cut, uint64_t ino,
                     struct candidate *ret)
 {
@@ -366,7 +367,7 @@ static int try_file(struct build *b, const struct file *file, struct view_cut *c
     return r;
 }
 
-/* To the one before it in this one of its series. */
+/* Measures its predecessor in one of its series. */
 static int try_series(struct build *b, const struct file *file, const struct series *series,
                       unsigned i, struct candidate *ret)
 {
@@ -380,7 +381,8 @@ static int try_series(struct build *b, const struct file *file, const struct ser
     return r == -ENOENT || (r == -ESTALE && base.cut == b->published) ? 0 : r;
 }
 
-/* The file that has the path, or else one that this may be renamed to, in the newest head. */
+/* Finds the file with the same path, or else one with a path to which this file may be renamed, in
+ * the newest head. */
 static int find_replaced(struct build *b, const char *path, uint64_t *ret_ino)
 {
     char *paths[1 + FINAL_PATHS_MAX] = {xstrdup(path)};
@@ -399,7 +401,7 @@ static int find_replaced(struct build *b, const char *path, uint64_t *ret_ino)
     return r;
 }
 
-/* To the one that it replaces. */
+/* Measures the file that it replaces. */
 static int try_replaced(struct build *b, const struct file *file, struct candidate *ret)
 {
     uint64_t ino = 0;
@@ -414,7 +416,7 @@ static int try_replaced(struct build *b, const struct file *file, struct candida
     return r == -ENOENT || r == -ESTALE ? 0 : r;
 }
 
-/* Tries the other series for the one with the largest gain; *best has what the favourite gave. */
+/* Tries the other series for the largest gain; *best has the result of the favourite. */
 static int try_others(struct build *b, const struct file *file, const struct series *series,
                       unsigned count, struct candidate *best)
 {
@@ -436,8 +438,8 @@ static int try_others(struct build *b, const struct file *file, const struct ser
     return r;
 }
 
-/* Files of one checkpoint are alike in how their paths are made: what was near for the last one is
- * tried first, and taken if it is near again. */
+/* Paths of one checkpoint's files are built alike: the series that worked for the last file is
+ * tried first, and used if its file is similar. */
 static int choose_of_series(struct build *b, const struct file *file, struct candidate *best)
 {
     struct series series[SERIES_MAX];
@@ -461,7 +463,7 @@ static int choose_base(struct build *b, const struct file *file, struct candidat
 
 /* --- the pairs of a file ---------------------------------------------------------------------- */
 
-/* Is it the whole chunk that the file has there, and is that of numbers? */
+/* Is this the whole chunk, and does it contain numbers? */
 static int is_numbers(struct build *b, const struct part *part, bool *ret)
 {
     struct chunk_entry entry;

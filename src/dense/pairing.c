@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Order: a tensor is split every CHUNK_SIZE_MAX, and its last chunk is shorter nearly always, or
- * what follows it is (a zip has some bytes between two tensors). So a file is taken as a row of
- * spans, each of which ends with a chunk that is shorter than CHUNK_SIZE_MAX. Spans of the same
- * length are taken for the same tensor; short ones may differ a little, for what lies between
- * tensors names the file, and its number may have one digit more. Where two spans differ, the
- * nearest place is looked for from which the rows agree again; spans that stand across each other
- * before it are the same tensor in two sizes. */
+/* By order: a tensor is split every CHUNK_SIZE_MAX bytes, and nearly always either its last chunk
+ * is shorter, or the chunk after it (a zip has some bytes between two tensors). So a file is
+ * treated as a row of spans, each of which ends with a chunk shorter than CHUNK_SIZE_MAX. Spans of
+ * equal length are assumed to be the same tensor; short spans may differ a little, since the bytes
+ * between tensors contain the file's name, whose number may have one digit more. Where two spans
+ * differ, the nearest place is searched from which the rows agree again; spans at corresponding
+ * positions before it are the same tensor in two sizes. */
 #include "dense/pairing.h"
 
 #include "codec/chunker.h"
 
-#define AGREE_SPANS 3u /* that must be alike where rows agree again */
+#define AGREE_SPANS 3u /* consecutive equal spans required for agreement */
 #define BETWEEN_MAX CHUNKER_WRITE_MIN
-#define BETWEEN_DIFFERENCE 128u /* and a sixteenth of the shorter */
-#define SKIP_MAX 48u            /* spans that are skipped for it, in both rows together */
+#define BETWEEN_DIFFERENCE 128u /* plus a sixteenth of the shorter one */
+#define SKIP_MAX 48u            /* spans skipped in search of it, in both rows together */
 
 struct span {
-    uint32_t first, count; /* parts */
+    uint32_t first, count; /* of parts */
     uint64_t length;
 };
 
@@ -49,7 +49,7 @@ static bool spans_are_alike(const struct span *a, const struct span *b)
 struct row {
     const struct parts *parts;
     struct spans spans;
-    size_t at; /* span that is not paired yet */
+    size_t at; /* next span to be paired */
 };
 
 static void pair_spans(const struct row *row, size_t a, const struct row *base, size_t b,
@@ -62,7 +62,7 @@ static void pair_spans(const struct row *row, size_t a, const struct row *base, 
             ret[span->first + i] = other->first + i;
 }
 
-/* Are the next spans from there on alike, in both rows to the same end? */
+/* Are the next spans alike in both rows, or do both rows end there? */
 static bool rows_agree(const struct row *row, size_t a, const struct row *base, size_t b)
 {
     for (size_t i = 0; i < AGREE_SPANS; i++) {
@@ -75,7 +75,7 @@ static bool rows_agree(const struct row *row, size_t a, const struct row *base, 
     return true;
 }
 
-/* Both go on to where they agree again. False: nowhere near. */
+/* Advances both rows to where they agree again. False: not within reach. */
 static bool find_agreement(struct row *row, struct row *base, uint32_t *ret)
 {
     for (size_t skipped = 1; skipped <= SKIP_MAX; skipped++)
@@ -93,7 +93,7 @@ static bool find_agreement(struct row *row, struct row *base, uint32_t *ret)
     return false;
 }
 
-/* From the ends backwards, as far as spans are alike. */
+/* Pairs backwards from the ends, as long as spans are alike. */
 static void pair_tails(const struct row *row, const struct row *base, uint32_t *ret)
 {
     size_t a = row->spans.count, b = base->spans.count;
@@ -143,11 +143,11 @@ bool parts_are_alike(const struct parts *parts, const struct parts *base)
 
 /* --- by name ---------------------------------------------------------------------------------- */
 
-/* A place in a tensor, at which a part begins. */
+/* The place in a tensor at which a part begins. */
 struct place {
     uint64_t name, within;
     uint32_t length; /* of the part */
-    uint32_t index;  /* of the part: what is found, not what is looked for */
+    uint32_t index;  /* of the part: the result of the search, not its key */
 };
 
 DEFINE_VECTOR(places, struct place);
@@ -162,7 +162,7 @@ static int compare_places(const void *a, const void *b)
     return (x->length > y->length) - (x->length < y->length);
 }
 
-/* Parts and tensors ascend both. Parts that begin in no tensor with a name have no place. */
+/* Both parts and tensors ascend. A part that does not begin in a named tensor has no place. */
 static struct places places_in_tensors(const struct parts *parts, const struct tensor_list *tensors)
 {
     struct places places = {0};

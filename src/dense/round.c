@@ -6,13 +6,13 @@
 #include "dense/internal.h"
 #include "dense/lineage.h"
 
-#define PASS_CHUNKS 32768u             /* listed at once */
-#define SORTED_MAX (16u * 1024 * 1024) /* chunks of which the phase is known: a byte each */
+#define PASS_CHUNKS 32768u             /* listed at a time */
+#define SORTED_MAX (16u * 1024 * 1024) /* chunks with a known phase, one byte each */
 #define WIDTHS_STEP 32u
 
-/* fp32 numbers come without a base, too: as twins. Weights stay apart, a seventh of a state: packs
- * of them are small, and merged. So those of many checkpoints, which rest on each other, lie in one
- * pack. */
+/* fp32 numbers may come without a base, too: as twins. Weights are separate, a seventh of a state:
+ * their packs are small, and get merged. So the weights of many checkpoints, which depend on each
+ * other, are in one pack. */
 const struct dense_phase dense_phases[DENSE_PHASES] = {
     {.kind = PHASE_FIRST, .shrinks = 1},
     {.kind = PHASE_BF16, .level = 1, .shrinks = 4},
@@ -52,17 +52,17 @@ void dense_find_published(struct dense *dense)
 
 /* --- phases of a cut -------------------------------------------------------------------------- */
 
-/* The cut's pending chunks, in order of name, while they are sorted. */
+/* The cut's pending chunks, in order of name, while they are being sorted. */
 struct sorting {
     struct dense_round *round;
-    struct chunk_entry *list; /* the next of them */
+    struct chunk_entry *list; /* the current portion */
     size_t count;
-    uint8_t *widths; /* of these */
+    uint8_t *widths; /* of these chunks */
     _Atomic size_t next;
 };
 
-/* The pack of each is looked into, which may take a read of the disk: a few threads do it at once.
- */
+/* Reads from the pack of each chunk, perhaps from the disk, so several threads do this
+ * concurrently. */
 static void find_widths(void *arg)
 {
     struct sorting *s = arg;
@@ -86,7 +86,7 @@ static uint8_t phase_of(unsigned width, unsigned level)
     return phase;
 }
 
-/* A chunk that was lost, and that others rest on by what heads say, gets no base. */
+/* A lost chunk on which others still depend, according to heads, gets no base. */
 static int choose_phase(const struct dense_round *round, const struct chunk_entry *entry,
                         unsigned width, uint8_t *ret)
 {

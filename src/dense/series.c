@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dense/series.h"
 
-#define STRETCHES_MAX 32u /* numbers in a path that are looked at */
+#define STRETCHES_MAX 32u /* numbers examined in a path */
 
-/* A stretch of digits in a path. */
+/* A sequence of digits in a path. */
 struct stretch {
     size_t at, len;
-    unsigned name;   /* how many names come before its own */
-    unsigned number; /* the same for equal digits */
+    unsigned name;   /* index of its name in the path */
+    unsigned number; /* equal for equal digits */
 };
 
 struct stretches {
     struct stretch at[STRETCHES_MAX];
     unsigned count;
-    unsigned numbers; /* different ones */
+    unsigned numbers; /* distinct ones */
 };
 
 static bool is_digit(char c)
@@ -34,7 +34,7 @@ static size_t digits_at(const char *p)
     return len;
 }
 
-/* The number of the digits: that of an earlier stretch, or the next. */
+/* The number of these digits: that of an earlier equal sequence, or the next one. */
 static unsigned number_of(const char *path, const struct stretches *stretches, size_t at,
                           size_t len)
 {
@@ -60,9 +60,9 @@ static void find_stretches(const char *path, struct stretches *stretches)
     }
 }
 
-/* The stretches that change: those of some numbers, in one name or everywhere. */
+/* The sequences that change: those of some numbers, in one name or in all names. */
 struct choice {
-    uint32_t numbers; /* a bit each */
+    uint32_t numbers; /* a bit for each */
     unsigned name;
     bool everywhere;
 };
@@ -125,9 +125,9 @@ static bool is_elsewhere(const struct stretches *stretches, unsigned number, uns
     return false;
 }
 
-/* Adds the series whose members first differ in the name that stretch `i` is the first of. Returns
- * the first stretch behind that name. A number that is of another name, too, may be so by accident:
- * it makes a series of its own, in which only this name differs. */
+/* Adds the series whose members first differ in the name of sequence `i`, its first one. Returns
+ * the first sequence after that name. A number that also occurs in another name may do so by
+ * accident: so there is an additional series in which only this name differs. */
 static unsigned add_series_of_name(struct list *list, unsigned i, uint32_t *seen)
 {
     const struct stretches *stretches = list->stretches;
@@ -156,7 +156,7 @@ unsigned series_of(const char *path, struct series ret[SERIES_MAX])
     uint32_t seen = 0;
     for (const char *p = path; *p; p++)
         if (is_number(*p))
-            return 0; /* what stands for a number may not stand in a path */
+            return 0; /* a placeholder byte must not occur in a path */
     if (*path != '/')
         return 0;
     find_stretches(path, &stretches);
@@ -173,13 +173,13 @@ void series_done(struct series *series)
 
 /* --- members ---------------------------------------------------------------------------------- */
 
-/* The digits that stand in a member for each number. */
+/* The digits of a member for each number. */
 struct digits {
     const char *at[SERIES_NUMBERS_MAX];
     size_t len[SERIES_NUMBERS_MAX];
 };
 
-/* The digits at `name` for number `n`, the same ones each time; 0: there are none. */
+/* Reads the digits at `name` for number `n`, equal at each occurrence; 0: none. */
 static size_t take_digits(struct digits *digits, unsigned n, const char *name)
 {
     size_t len = digits_at(name);
@@ -203,7 +203,7 @@ static bool match_name(const char *pattern, const char *name, struct digits *ret
     return *name == '\0';
 }
 
-/* The path with the digits. Returns its length; `to` NULL: that alone. */
+/* Fills the digits into the path. Returns its length; `to` NULL: only the length. */
 static size_t fill_digits(const char *pattern, const struct digits *digits, char *to)
 {
     size_t len = 0;
@@ -240,7 +240,7 @@ void series_first_name(const struct series *series, char ret_name[SERIES_NAME_LE
     ret_name[series->prefix_len] = '\0';
 }
 
-/* Behind all that begin as `name` does up to and with byte `at`. */
+/* Moves past all names that begin with the bytes of `name` up to and including index `at`. */
 static bool step_over(char *name, size_t at)
 {
     name[at + 1] = '\0';
@@ -259,8 +259,8 @@ static bool step_behind(char *name)
     return true;
 }
 
-/* Finds what comes behind the first number of the name that differs; false: another number is in
- * it. */
+/* Finds the text after the first number of the name that differs; false: it contains another
+ * number. */
 static bool find_rest(const struct series *series, const char **ret)
 {
     const char *first = series_prefix(series) + series->prefix_len;
@@ -271,7 +271,7 @@ static bool find_rest(const struct series *series, const char **ret)
     return true;
 }
 
-/* The one name with these digits; false: it would be too long. */
+/* Makes the only possible name with these digits; false: it would be too long. */
 static bool make_series_name(const struct series *series, size_t digits_end, const char *name,
                              char ret[SERIES_NAME_LEN + 1])
 {
@@ -288,8 +288,8 @@ static bool make_series_name(const struct series *series, size_t digits_end, con
     return true;
 }
 
-/* Names whose number has more digits stand in between: those with these digits are stepped over by
- * the byte that follows these. */
+/* Names with more digits sort in between: names with exactly these digits are skipped by the byte
+ * that follows the digits. */
 bool series_next_name(const struct series *series, char name[SERIES_NAME_LEN + 1])
 {
     char made[SERIES_NAME_LEN + 1];
