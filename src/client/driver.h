@@ -48,8 +48,7 @@ CAIRN_MUST_CHECK int driver_retain(struct device_driver *driver, int ordinal, CU
                                    CUcontext *ret_context);
 void driver_release(struct device_driver *driver, CUdevice device);
 
-/* --- devices ------------------------------------------------------------------------------------
- */
+/* --- devices ---------------------------------------------------------------------------------- */
 
 struct device_event {
     struct device *device;

@@ -61,8 +61,7 @@ static int sync_file(const struct cairn_save *save, int fd)
     return r;
 }
 
-/* --- the mount's answers -----------------------------------------------------------------------
- */
+/* --- the mount's answers ---------------------------------------------------------------------- */
 
 static int asked_level(const struct cairn_save *save, int fd)
 {

@@ -16,8 +16,7 @@
 #define LOAD_THREADS 4
 #define LOAD_SHARED 2 /* with so many loads or more */
 
-/* --- opening -----------------------------------------------------------------------------------
- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static int take_load_options(struct cairn_load_options *options,
                              const struct cairn_load_options *given)
@@ -147,8 +146,7 @@ uint64_t cairn_load_size(const cairn_load *load)
     return (uint64_t)load->opened.st_size;
 }
 
-/* --- targets -----------------------------------------------------------------------------------
- */
+/* --- targets ---------------------------------------------------------------------------------- */
 
 static int load_error_locked(const struct cairn_load *load)
 {
@@ -191,8 +189,7 @@ int cairn_load_get(cairn_load *load, const struct cairn_target *targets, size_t 
     return lane_return(NULL, 0, get_targets(load, targets, count));
 }
 
-/* --- waiting -----------------------------------------------------------------------------------
- */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 /* The progress of a wait: each target is checked until it is filled, and then no more. */
 struct load_wait {
@@ -267,8 +264,7 @@ int cairn_load_wait(cairn_load *load, size_t first, size_t count, int timeout_ms
     return check_unchanged(load);
 }
 
-/* --- the end -----------------------------------------------------------------------------------
- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 static void cancel(struct cairn_load *load)
 {

@@ -106,15 +106,13 @@ struct cairn_load {
     unsigned thread_count;
 };
 
-/* --- load.c ------------------------------------------------------------------------------------
- */
+/* --- load.c ----------------------------------------------------------------------------------- */
 
 /* Other loads read the same file: from now on this one uses the page cache, which the mount fills
  * once for all. With direct reads each load would cost the mount a copy of its own. */
 void load_share(struct cairn_load *load);
 
-/* --- load_read.c: the threads ------------------------------------------------------------------
- */
+/* --- load_read.c: the threads ----------------------------------------------------------------- */
 
 /* At least one thread runs afterwards, and `wanted` threads if the machine allows. */
 CAIRN_MUST_CHECK int load_start_locked(struct cairn_load *load, size_t wanted);

@@ -15,8 +15,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* --- one request -------------------------------------------------------------------------------
- */
+/* --- one request ------------------------------------------------------------------------------ */
 
 /* The pages at both ends may partly belong to another target: faulting them in changes no byte. If
  * the kernel or the memory does not support it, the pages are faulted in by the read. */
@@ -205,8 +204,7 @@ static int read_request(struct cairn_load *load, const struct load_request *requ
     return read_into(load, request->offset, length, iov, request->count);
 }
 
-/* --- the threads -------------------------------------------------------------------------------
- */
+/* --- the threads ------------------------------------------------------------------------------ */
 
 static struct load_request *take_request_locked(struct cairn_load *load)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where the bounds of this node's clock come from (commit/node_clock.h). A thread, cairn-clock,
- * looks at it every 100 ms, and asks the kernel how right the wall clock is. The medium's clock is
- * read by the thread of look.c. */
+/* The sources of bounds for this node's clock (commit/node_clock.h). A thread, cairn-clock, looks
+ * at the clock every 100 ms, and asks the kernel for the error of the wall clock. The medium's
+ * clock is read by the thread of look.c. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -13,22 +13,23 @@
 
 #define TICK_NS (100 * MS_NS)
 #define VOUCH_NS SECOND_NS
-#define LACK_NS (10 * SECOND_NS) /* what lasts for less is not worth a word */
+#define LACK_NS (10 * SECOND_NS) /* shorter problems are not logged */
 
-/* The kernel adds 500 us a second to what the time daemon said last. chrony says something every 17
- * minutes at the latest, systemd-timesyncd every 34: where nobody did for 50, nobody sets it. */
+/* The kernel adds 500 us a second to the last value of the time daemon. chrony sets one every 17
+ * minutes at the latest, systemd-timesyncd every 34: after 50 minutes without one, no daemon is
+ * running. */
 #define STALE_NS (3 * SECOND_NS / 2)
-/* In truth a clock that a daemon steered until a moment ago stays right within this: its frequency
- * was measured. */
+/* In fact a clock steered by a daemon until recently stays within this, as its frequency was
+ * measured. */
 #define STEERED_PPM 15
-/* Of what the daemon said before this one began only the sum with that addition is known. Servers
- * that are further away than this are rare. */
+/* Of a value set before this daemon began, only the sum with that addition is known. Servers
+ * further away than this are rare. */
 #define UNSEEN_NS (50 * MS_NS)
 
 /* --- the wall clock --------------------------------------------------------------------------- */
 
-/* How far the wall clock may be off, ns; negative: nobody sets it. `tx`: as the kernel says; `now`:
- * CLOCK_BOOTTIME, ns. */
+/* Returns the possible error of the wall clock, ns; negative: nobody sets the clock. `tx`: from the
+ * kernel; `now`: CLOCK_BOOTTIME, ns. */
 static int64_t clock_error_of(struct kernel_clock *kernel, const struct timex *tx, int64_t now)
 {
     int64_t max_error = (int64_t)tx->maxerror * 1000;
@@ -47,7 +48,8 @@ static int64_t clock_error_of(struct kernel_clock *kernel, const struct timex *t
     return kernel->base + (now - kernel->based_at) * STEERED_PPM / 1000000;
 }
 
-/* Reading needs no privilege; containers may have no clock_adjtime(), which could set it. */
+/* Reading needs no privilege; containers may lack clock_adjtime(), which could also set the
+ * clock. */
 static int64_t ask_kernel(struct kernel_clock *kernel, int64_t now)
 {
     struct timex tx = {0};
@@ -64,7 +66,7 @@ static void vouch(struct node *node, int64_t now)
     keeper->vouch_at = now + VOUCH_NS;
 }
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- log -------------------------------------------------------------------------------------- */
 
 #define WHAT_TO_DO "start a time daemon such as chrony, or mount with -o clock_error=TIME"
 
@@ -213,7 +215,7 @@ void timekeeper_done(struct node *node)
     node_clock_free(node->timekeeper.clock);
 }
 
-/* --- for others ------------------------------------------------------------------------------- */
+/* --- for other parts of the node -------------------------------------------------------------- */
 
 struct node_clock *node_clock(struct node *node)
 {
@@ -227,8 +229,8 @@ int64_t node_time(struct node *node)
     return look.now;
 }
 
-/* Rounds that others told of, and that are to come by this node's clock: theirs was set back since,
- * or ours was. No round has two times. */
+/* Others have reported rounds that are in the future by this node's clock: their clock has been set
+ * back since, or this one. No round may have two times. */
 void node_skip_rounds_told(struct node *node, uint64_t newest)
 {
     int64_t ahead = (int64_t)newest * NODE_ROUND_NS - node_time(node);
@@ -245,7 +247,7 @@ static uint32_t ms_of(int64_t ns)
     return ns < 0 ? 0 : (uint32_t)min_u64((uint64_t)(ns / MS_NS), UINT32_MAX);
 }
 
-/* Without a bound now there was one at the rounds that are told. */
+/* If the clock has no bound now, it had one at the reported rounds. */
 void node_describe_clock(const struct node *node, const struct rounds_span *span, struct feed *feed)
 {
     struct clock_look look;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Feeds of this node. What the next one tells is in STORE/feed before the head that it goes with is
- * published: a daemon that goes on after a crash has the operations then, though its journal begins
- * with that head. STORE/feed is a feed without rounds: from, to, and the records between. */
+/* Feeds of this node. The content of the next one is stored in STORE/feed before the head that
+ * belongs to it is published: so after a crash a daemon has the operations, though its journal
+ * begins with that head. STORE/feed is a feed without rounds: from, to, and the records between. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -34,7 +34,7 @@ void feeder_done(struct feeder *feeder)
     mutex_done(&feeder->lock);
 }
 
-/* Nothing more can be told: the union stays where this node is, until a person decides. */
+/* No more feeds can be put: the union stays at this node's last round, until a person decides. */
 static int end_feeds(struct node *node, const char *why)
 {
     prefix_error(&node->common, 0, "%s tells other nodes nothing more: %s", node->local->path, why);
@@ -64,7 +64,7 @@ static void describe_feed(const struct node *node, uint64_t to, struct feed *ret
     memcpy(ret->previous, feeder->last.hash, sizeof ret->previous);
 }
 
-/* The feed that is next. */
+/* Describes the next feed. */
 static void describe_prepared(const struct node *node, struct feed *ret)
 {
     const struct feeder *feeder = &node->feeder;
@@ -87,8 +87,7 @@ static int keep_feed(const struct node *node)
     return io_write_file_durable(path, bytes, len);
 }
 
-/* -ENOENT: the store has published nothing yet. The records lie in *ret_bytes, which the caller
- * frees. */
+/* -ENOENT: nothing published yet. The records are in *ret_bytes; the caller frees it. */
 static int read_kept(const struct node *node, char **ret_bytes, struct feed *ret)
 {
     _cleanup_free_ char *path = kept_path(node);
@@ -108,7 +107,7 @@ static int add_batch(const struct journal_batch *batch, void *arg)
     return feed_log_add(node->commit->feed_log, batch->records, batch->header.payload_len);
 }
 
-/* A store that published nothing yet has all in its journal. */
+/* A store that has published nothing yet has all operations in its journal. */
 int node_begin(struct node *node)
 {
     struct feeder *feeder = &node->feeder;
@@ -132,18 +131,18 @@ int node_begin(struct node *node)
     return 0;
 }
 
-/* --- the newest feed that is there ------------------------------------------------------------ */
+/* --- the newest existing feed ----------------------------------------------------------------- */
 
 struct own_feed {
     uint64_t round, stay;
 };
 DEFINE_VECTOR(own_feeds, struct own_feed);
 
-/* Feeds of the node, of all its stays: its heads, and so these, ascend with stay and round. */
+/* Feeds of the node, of all its stays: like its heads, they ascend with stay and round. */
 struct listed_feeds {
     struct node *node;
     struct own_feeds list;
-    uint64_t newest; /* round that any node told of, but for those that left */
+    uint64_t newest; /* newest round reported by any node, except those that left */
 };
 
 static int note_feed(const struct tier_object *object, void *arg)
@@ -177,7 +176,7 @@ static int decode_feed(const void *buf, size_t len, void *arg)
     struct iovec iov = {(void *)(uintptr_t)buf, len};
     hash_parts(&iov, 1, read->hash);
     int r = feed_decode(buf, len, &read->feed);
-    read->feed.records = NULL; /* the caller's buffer is gone */
+    read->feed.records = NULL; /* it points into the caller's buffer, which is freed */
     return r;
 }
 
@@ -201,14 +200,14 @@ static int list_feeds(struct node *node, struct own_feeds *ret)
     return r;
 }
 
-/* Feeds of a generation that ended count up to its last round. */
+/* Feeds of an ended generation count up to its last round. */
 static uint64_t counted_up_to(const struct head *head, uint64_t stay)
 {
     const struct head_writer *writer = head_writer_of(head, stay);
     return writer ? writer->feed_round : 0;
 }
 
-/* The newest one that counts. -ENOENT: none does. */
+/* Finds the newest one that counts. -ENOENT: none. */
 static int find_counted(struct node *node, const struct own_feeds *feeds, struct own_feed *ret_feed,
                         struct read_feed *ret)
 {
@@ -236,8 +235,8 @@ static void note_last(struct node *node, const struct feed *feed, const uint8_t 
     feed_log_forget(node->commit->feed_log, feed->to);
 }
 
-/* A feed of a daemon that was killed may land a moment after its end: behind one that is not known
- * here, none of ours would ever count. */
+/* A feed of a killed daemon may appear a moment after its end: if it were missed, none of our feeds
+ * would ever count, as they would not follow it. */
 static int await_late_feed(struct node *node)
 {
     int64_t until = node->opened_at + LATE_NS, now;
@@ -247,7 +246,7 @@ static int await_late_feed(struct node *node)
     return 0;
 }
 
-/* A stay's first feed goes on where the stay before ended. */
+/* A stay's first feed continues where the preceding stay ended. */
 static void begin_stay(struct node *node, uint64_t to)
 {
     node->feeder.last.to = to;
@@ -269,7 +268,7 @@ static int go_on_from(struct node *node, const struct own_feed *newest,
     return 0;
 }
 
-/* What the prefix says counts: STORE/feed may be of before. */
+/* The prefix decides: STORE/feed may be older. */
 static int find_last(struct node *node)
 {
     struct feeder *feeder = &node->feeder;
@@ -282,11 +281,11 @@ static int find_last(struct node *node)
     if (r == 0)
         TRY(go_on_from(node, &newest, read));
     else if (r == -ENOENT)
-        begin_stay(node, feeder->from); /* all that the stay before told is merged */
+        begin_stay(node, feeder->from); /* all feeds of the preceding stay are merged */
     else
         return r;
     if (feeder->cut <= feeder->last.to || feeder->from != feeder->last.to)
-        feeder->cut = 0; /* it landed, or is not all that is to be told */
+        feeder->cut = 0; /* it exists already, or is not the whole next feed */
     feeder->has_begun = true;
     return 0;
 }
@@ -295,7 +294,7 @@ int node_first_needed_head(struct node *node, uint64_t *ret_number)
 {
     _cleanup_free_ struct read_feed *read = xmalloc(sizeof *read);
     int r = -ENOENT;
-    for (int i = 0; i < FIRST_TRIES && r == -ENOENT; i++) { /* the merger deletes the oldest ones */
+    for (int i = 0; i < FIRST_TRIES && r == -ENOENT; i++) { /* the merger deletes old feeds */
         _cleanup_vector_ struct own_feeds feeds = {0};
         TRY(list_feeds(node, &feeds));
         *ret_number = UINT64_MAX;
@@ -309,8 +308,8 @@ int node_first_needed_head(struct node *node, uint64_t *ret_number)
 
 /* --- the next feed ---------------------------------------------------------------------------- */
 
-/* So many that cuts of this node are further apart than its uploads take: the nodes that upload
- * longest decide which rounds all have in common. */
+/* Chosen such that cuts of this node are further apart than its uploads take: the nodes with the
+ * longest uploads determine the common rounds. */
 unsigned node_round_bits(const struct node *node)
 {
     unsigned bits = 0;
@@ -324,7 +323,7 @@ uint64_t node_told_round(const struct node *node)
     return atomic_load(&node->told_round);
 }
 
-/* Files that were sealed get the length and the count that their content has at the cut. */
+/* Sets the length and the count of sealed files from their content at the cut. */
 static int fill_counts(struct node *node, struct view_cut *cut)
 {
     struct feeder *feeder = &node->feeder;
@@ -361,7 +360,7 @@ int node_prepare(struct node *node, struct view_cut *cut, const struct rounds_sp
     return feeder->record_count ? keep_feed(node) : 0;
 }
 
-/* `span`: those of the cut; more may have come, or these were dropped: `lo` is behind `hi` then. */
+/* `span`: the cut's rounds; later ones may follow, or they were dropped: then `lo` > `hi`. */
 static void describe_rounds(struct node *node, const struct rounds_span *span, struct feed *feed)
 {
     static const struct rounds_span none;
@@ -389,7 +388,7 @@ static void describe_content(const struct head *head, struct feed *feed)
     memcpy(feed->runs, head->runs, head->run_count * sizeof head->runs[0]);
 }
 
-/* The answer to a first try may have been lost. */
+/* The answer to the first attempt may have been lost. */
 static int put_feed(struct node *node, const struct feed *feed, uint8_t ret_hash[HASH_LEN])
 {
     char object[FEED_NAME_LEN];
@@ -408,7 +407,7 @@ static int put_feed(struct node *node, const struct feed *feed, uint8_t ret_hash
                : end_feeds(node, "another daemon puts feeds of this store; was it copied?");
 }
 
-/* `feed` has its rounds: it is put. */
+/* Puts `feed`, whose rounds are filled in. */
 static int tell(struct node *node, const struct feed *feed)
 {
     uint8_t hash[HASH_LEN];
@@ -448,7 +447,7 @@ static int tell_prepared(struct node *node, const struct head *head)
     describe_content(head, feed);
     describe_rounds(node, &node->feeder.span, feed);
     if (feed->lo > feed->hi)
-        return -EAGAIN; /* the rounds are told already; the next ones are not yet there */
+        return -EAGAIN; /* these rounds are reported already; the next are yet to come */
     TRY(tell(node, feed));
     forget_prepared(node);
     return 0;
@@ -463,16 +462,15 @@ void node_published(struct node *node, const struct head *head)
         log_debug("nodes: the feed is put later");
 }
 
-/* Has the head more than what was told? That is so where its feed could not be put, and a later cut
- * was prepared since. */
+/* Does the head have operations not reported yet? So it is if its feed could not be put, and a
+ * later cut was prepared since. */
 static bool has_untold(const struct node *node, const struct head *head)
 {
     _cleanup_vector_ struct bytes records = {0};
     return feed_log_up_to(node->commit->feed_log, head->cut, &records) > 0;
 }
 
-/* Is the state that was told still the newest? Then more rounds have it. What is prepared stays so.
- */
+/* If the reported state is still the newest, reports more rounds for it. Keeps a prepared feed. */
 static int tell_nothing(struct node *node, const struct head *head)
 {
     struct rounds_span span;
@@ -489,9 +487,9 @@ static int tell_nothing(struct node *node, const struct head *head)
     return tell(node, feed);
 }
 
-/* Others take a node for silent that told nothing for longer than the lease. The nodes of a job are
- * busy at the same time: what one of them published shows sooner if the others, which have done
- * their part, tell that right after each round. */
+/* Others consider a node silent that has reported nothing for longer than the lease. The nodes of a
+ * job are active at the same time: operations of one become visible sooner if the others, which
+ * have finished their part, report right after each round. */
 static bool is_due(struct node *node)
 {
     int64_t now = clock_monotonic_ns(), put_at = node->feeder.put_at;
@@ -503,7 +501,7 @@ static bool is_due(struct node *node)
     return !put_at || now - put_at >= (int64_t)pause;
 }
 
-/* A stay's first feed is put at once: it tells from when on other nodes may count on this one. */
+/* Puts a stay's first feed at once: it states from when on other nodes can rely on this one. */
 void node_tick(struct node *node, const struct head *head)
 {
     struct feeder *feeder = &node->feeder;
@@ -524,7 +522,7 @@ void node_tick(struct node *node, const struct head *head)
 
 /* --- leaving ---------------------------------------------------------------------------------- */
 
-/* The same as the one that may be on its way: nothing was done since the feed before. */
+/* Puts the same feed again that may be in transit: nothing has happened since. */
 static int put_last_feed(struct node *node, uint64_t round)
 {
     uint8_t hash[HASH_LEN];
@@ -539,7 +537,7 @@ static int put_last_feed(struct node *node, uint64_t round)
     feed->record_count = 0;
     feed->records_len = 0;
     int r = put_feed(node, feed, hash);
-    return node->feeder.is_over ? 0 : r; /* the first one landed */
+    return node->feeder.is_over ? 0 : r; /* the first one exists */
 }
 
 int node_end_stay(struct node *node)
@@ -556,7 +554,7 @@ int node_end_stay(struct node *node)
     return 0;
 }
 
-/* Does the newest feed tell all that the store has? */
+/* Does the newest feed include all operations of the store? */
 static bool has_told_all(const struct node *node)
 {
     const struct feeder *feeder = &node->feeder;
@@ -571,7 +569,7 @@ void node_leave(struct node *node, const struct head *head)
     _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
     if (!atomic_load(&node->may_leave) || node_is_behind(node))
         return;
-    /* A mount may end before it looked at what was told. */
+    /* The mount may end before it has looked up its last feed. */
     if ((!feeder->has_begun && find_last(node) < 0) || !has_told_all(node)) {
         log_info("nodes: this mount has operations that are not published: the others wait for "
                  "them until it is mounted again");
@@ -582,7 +580,7 @@ void node_leave(struct node *node, const struct head *head)
     feed->flags = FEED_LEAVES;
     feed->lo = feeder->last.hi + 1;
     feed->hi = ROUND_MAX;
-    /* Noted first: the next mount must not go on with a stay that others may know to be over. */
+    /* Noted first: the next mount must not resume a stay that others may know to be over. */
     node->file.leaves = true;
     int r = node_file_write(node);
     if (r == 0)

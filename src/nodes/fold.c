@@ -4,12 +4,12 @@
 /* The operations of one stay. */
 struct source {
     struct stay *stay;
-    size_t place, count; /* of the feed, among those of the stay */
-    bool was_kept;       /* its bytes */
+    size_t place, count; /* place: index of the feed in the stay */
+    bool was_kept;       /* its bytes were in memory before */
     bool is_open, has_record;
     struct feed feed;
     size_t at;
-    struct record rec; /* in the feed's bytes */
+    struct record rec; /* points into the feed's bytes */
 };
 
 static struct told *feed_of(const struct source *source)
@@ -40,7 +40,7 @@ static void close_feed(struct source *source, struct stays *stays)
     source->place++;
 }
 
-/* has_record: it has another one. */
+/* Moves to the next record; has_record: there is one. */
 static int go_on(struct source *source, struct stays *stays)
 {
     source->has_record = false;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The union ended a generation: is this node's store past the state from which all go on, to which
- * state of its own does it go back, and when does it open again; and how a person ends one. */
+/* The union has ended a generation: is this node's store later than the state from which all
+ * continue, to which state of its own does it go back, and when does it open again; and how a
+ * person ends a generation. */
 #include <stdio.h>
 
 #include "base/log.h"
 #include "nodes/node_internal.h"
 #include "nodes/stays.h"
 
-/* The row of the node's newest stay that told anything: a later one may have ended before. */
+/* The row of the node's newest stay that reported anything: a later one may have ended before it
+ * did. */
 static bool find_row(const struct node *node, const struct head *head, struct head_writer *ret)
 {
     *ret = (struct head_writer){0};
@@ -17,13 +19,13 @@ static bool find_row(const struct node *node, const struct head *head, struct he
     return ret->epoch != 0;
 }
 
-/* It left, and all that it did was told by then, and counts. */
+/* It left, all its operations were reported by then, and they count. */
 static bool has_nothing_else(const struct node *node, const struct head_writer *row)
 {
     return !node->goes_on && row->feed_round == ROUND_MAX;
 }
 
-/* For processes that begin later than the store opens. */
+/* For processes that start after the store has opened. */
 static int64_t opens_after(const struct node *node, int64_t end)
 {
     return end ? end + node->options.lease_ns + NODE_OPENS_MARGIN_NS : 0;
@@ -67,7 +69,7 @@ uint64_t node_next_generation(const struct node *node)
     return atomic_load(&node->looker.next_generation);
 }
 
-/* The own head whose content the newest feed that counts names. */
+/* Returns the own head whose content is named by the newest feed that counts. */
 int node_find_way_back(struct node *node, uint64_t *ret_head, char **ret_text)
 {
     struct prefix *prefix = &node->looker.prefix;

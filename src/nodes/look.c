@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The lease of a node, by looks at what others say of it; and its heartbeat. */
+/* The lease of a node, based on checks for verdicts of others; and its heartbeat. */
 #include <stdio.h>
 
 #include "base/cause.h"
@@ -11,7 +11,7 @@
 #include "nodes/stays.h"
 #include "prefix/heads.h"
 
-#define LOOKS 6u /* in the time of a lease */
+#define LOOKS 6u /* checks per lease */
 #define BEATS 4u
 #define ASIDE_EVERY_NS (60 * SECOND_NS)
 #define RETRY_NS (SECOND_NS / 2)
@@ -73,8 +73,7 @@ bool node_is_behind(const struct node *node)
 
 /* --- a look ----------------------------------------------------------------------------------- */
 
-/* A damaged one stops the merger, which a person has to mend, and
- * no more. */
+/* A damaged head stops only the merger, and a person has to repair it. */
 int looker_read_newest(struct prefix *prefix)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -111,7 +110,7 @@ static void fall_behind(struct node *node, const char *why)
                  why);
 }
 
-/* When it opens, by CLOCK_BOOTTIME; and whoever asked is told. */
+/* Computes when it opens, by CLOCK_BOOTTIME, and notifies the subscriber. */
 static int settle_opening(struct node *node, int64_t boottime)
 {
     struct looker *looker = &node->looker;
@@ -120,14 +119,14 @@ static int settle_opening(struct node *node, int64_t boottime)
     if (looker->opens || node->file.generation == 0)
         return 0;
     TRY(tier->ops->now(tier, &now));
-    int64_t opens = boottime + node->file.opens - now; /* it may be before this boot */
+    int64_t opens = boottime + node->file.opens - now; /* may be before this boot */
     looker->opens = opens > 1 ? opens : 1;
     if (looker->on_open)
         looker->on_open(looker->arg, looker->opens);
     return 0;
 }
 
-/* `began`: before anything was asked. */
+/* `began`: before the first request. */
 static int look(struct node *node, int64_t began)
 {
     struct looker *looker = &node->looker;
@@ -141,7 +140,7 @@ static int look(struct node *node, int64_t began)
         return 0;
     }
     atomic_store(&looker->may_tell, !has_ended);
-    if (has_ended) { /* the head that says where to go back to is to come */
+    if (has_ended) { /* the head that says where to go back to does not exist yet */
         atomic_store(&looker->is_open, false);
         close_lease(node);
         return 0;
@@ -161,7 +160,7 @@ static uint32_t clock_error_ms(const struct node *node)
     return now.error < 0 ? 0 : (uint32_t)(now.error / MS_NS);
 }
 
-/* The entry of the newest numbers is written again: its age says that the node lives. */
+/* Writes the entry of the newest numbers again: its age shows that the node is alive. */
 static int beat(struct node *node, struct writer_entry *entry)
 {
     struct looker *looker = &node->looker;
@@ -180,7 +179,7 @@ static int beat(struct node *node, struct writer_entry *entry)
 
 /* --- what is aside ---------------------------------------------------------------------------- */
 
-/* It may go at any time: an operator removes it. */
+/* STORE/aside may vanish at any time: an operator removes it. */
 static void measure_aside(struct node *node)
 {
     struct looker *looker = &node->looker;
@@ -221,8 +220,8 @@ static void note_result(struct node *node, int r)
     memcpy(looker->why, why, sizeof why);
 }
 
-/* What this node knows of the time rests on the medium's clock. Returns when to read it again:
- * CLOCK_BOOTTIME, ns. */
+/* The node's time is based on the medium's clock. Returns when to read it again: CLOCK_BOOTTIME,
+ * ns. */
 static int64_t read_clock(struct node *node)
 {
     struct tier *tier = node->options.tier;
@@ -236,7 +235,7 @@ static int64_t read_clock(struct node *node)
            (r < 0 ? RETRY_NS : node_clock_next_reading(node->timekeeper.clock));
 }
 
-/* Returns when to look again: CLOCK_BOOTTIME, ns. */
+/* Returns the time of the next check: CLOCK_BOOTTIME, ns. */
 static int64_t make_look(struct node *node)
 {
     int64_t began = clock_boottime_ns(), interval = node->options.lease_ns / LOOKS;
@@ -253,7 +252,7 @@ static int64_t make_look(struct node *node)
     return began + (r < 0 || !atomic_load(&node->looker.is_open) ? soon : interval);
 }
 
-/* Changes wait for the first look of an era. */
+/* In a new era changes wait for the first check. */
 static bool is_new_era(const struct node *node)
 {
     struct clock_look now;

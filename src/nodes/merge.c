@@ -4,7 +4,7 @@
 #include "base/vector.h"
 #include "nodes/merge_internal.h"
 
-#define STAND_INS_MAX 64u /* in a row: each joined another one that was removed */
+#define STAND_INS_MAX 64u /* in a chain: each joined another one that was removed */
 
 struct merge *merge_new(struct view *view)
 {
@@ -30,8 +30,7 @@ struct merge_counts merge_counts(const struct merge *m)
     return m->counts;
 }
 
-/* --- stand-ins ---------------------------------------------------------------------------------
- */
+/* --- stand-ins -------------------------------------------------------------------------------- */
 
 static int forget_stand_in(struct merge *m, uint64_t ino)
 {
@@ -50,7 +49,8 @@ static int join(struct merge *m, uint64_t ino, uint64_t other)
                                           .name_len = m->rec->name_len});
 }
 
-/* A directory's name goes. It is remembered where it was, for the nodes that do not know yet. */
+/* Removes a directory's name. Remembers its place, for nodes that do not know of the removal
+ * yet. */
 static int take_directory(struct merge *m, uint64_t parent, const char *name, uint16_t name_len,
                           uint64_t ino)
 {
@@ -70,8 +70,8 @@ static int take_directory(struct merge *m, uint64_t parent, const char *name, ui
 
 /* --- directories ------------------------------------------------------------------------------ */
 
-/* *ino becomes that of the directory that stands for it. 1: it is gone, *ret_gone says where it
- * was; 0: it is there; -ENOENT: no such directory was ever told. */
+/* Replaces *ino by the directory that stands in for it. 1: it is removed, *ret_gone has its last
+ * place; 0: it exists; -ENOENT: no such directory was ever reported. */
 static int follow_stand_ins(struct merge *m, uint64_t *ino, struct view_stand_in *ret_gone)
 {
     for (unsigned i = 0; i < STAND_INS_MAX; i++) {
@@ -101,7 +101,7 @@ static bool is_dir(const struct view_entry *entry)
     return S_ISDIR(entry->type);
 }
 
-/* A file that comes to a name: an older one there gives way. */
+/* Makes room for a file at a name: an older file there loses the name. */
 enum way { FREE, DIRECTORY_THERE, ITSELF_THERE };
 static int clear_for_file(struct merge *m, const struct place *place, uint64_t ino)
 {
@@ -115,7 +115,8 @@ static int clear_for_file(struct merge *m, const struct place *place, uint64_t i
     return owned_lose(m, place, old.ino);
 }
 
-/* Where a new name of a file goes: to its place, or beside a directory that has it. 1: nowhere. */
+/* Finds the place for a new name of a file: its own, or beside a directory with that name. 1:
+ * none. */
 static int find_place_for_file(struct merge *m, struct place *place, uint64_t ino)
 {
     int r = clear_for_file(m, place, ino);
@@ -127,7 +128,8 @@ static int find_place_for_file(struct merge *m, struct place *place, uint64_t in
     return r > 0 ? 1 : r;
 }
 
-/* The file at the place makes room for a directory. 1: its new name is that of a directory, too. */
+/* Moves the file at the place aside for a directory. 1: its new name belongs to a directory,
+ * too. */
 static int move_file_aside(struct merge *m, const struct place *place,
                            const struct view_entry *file)
 {
@@ -160,8 +162,8 @@ static int clear_for_directory(struct merge *m, const struct place *place, struc
     return r == 1 ? owned_lose(m, place, ret->ino) : r;
 }
 
-/* It was removed, while another node made something in it: it is there again under its last name,
- * or joins the directory that has this name now. */
+/* A directory was removed while another node created an entry in it: restores it under its last
+ * name, or joins it with the directory that has this name now. */
 static int revive(struct merge *m, uint64_t *ino, const struct view_stand_in *gone)
 {
     struct place place = place_of(gone->parent, gone->name, gone->name_len);
@@ -192,8 +194,8 @@ static int revive(struct merge *m, uint64_t *ino, const struct view_stand_in *go
                                           .name_len = place.len});
 }
 
-/* *ino becomes that of a directory that is there, with all above it. 1: there was none. From above:
- * each directory that is gone was last in another, which may be gone, too. */
+/* Replaces *ino by an existing directory, with all its ancestors. 1: impossible. From the top down:
+ * the last parent of a removed directory may be removed, too. */
 static int ensure_directory(struct merge *m, uint64_t *ino)
 {
     VECTOR(uint64_t) gone = {0};
@@ -217,7 +219,7 @@ static int ensure_directory(struct merge *m, uint64_t *ino)
     return r == -ENOENT ? 1 : r;
 }
 
-/* As ensure_directory(), of one that need not be there. 1: it is not. */
+/* As ensure_directory(), but restores nothing. 1: it does not exist. */
 static int find_directory(struct merge *m, uint64_t *ino)
 {
     struct view_stand_in gone;
@@ -239,7 +241,7 @@ static int merge_make_directory(struct merge *m, struct record rec)
     return r < 0 ? r : merge_apply(m, rec);
 }
 
-/* A new name of what is no directory. 1: it finds no place. */
+/* Adds a new name of an inode other than a directory. 1: it has no place. */
 static int merge_new_name(struct merge *m, struct record rec)
 {
     struct place place = place_of(rec.parent, rec.name, rec.name_len);
@@ -274,7 +276,7 @@ static int merge_make(struct merge *m, struct record rec)
     return is_directory ? 0 : owned_make_nameless(m, rec);
 }
 
-/* Content is the owner's: another node that writes to a file makes one of its own. */
+/* Only the owner has the content: a node that writes to another's file creates one of its own. */
 static int merge_version(struct merge *m, struct record rec)
 {
     struct view_inode inode;
@@ -286,7 +288,7 @@ static int merge_version(struct merge *m, struct record rec)
     return r < 0 ? r : merge_apply(m, rec);
 }
 
-/* A file that others took the last name of may get one again by its owner, who did not know. */
+/* If others removed the last name of a file, its owner, who did not know, may add one again. */
 static int merge_link(struct merge *m, struct record rec)
 {
     struct view_inode inode;
@@ -301,7 +303,7 @@ static int merge_link(struct merge *m, struct record rec)
     return r == 1 || r == -ENOENT ? merge_refuse(m) : r;
 }
 
-/* 1: the name stands for something else, or for nothing. */
+/* 1: the name belongs to another inode, or does not exist. */
 static int find_own(struct merge *m, const struct place *place, uint64_t ino,
                     struct view_entry *ret)
 {
@@ -339,7 +341,7 @@ static int merge_rmdir(struct merge *m, struct record rec)
     return take_directory(m, place.parent, place.name, place.len, entry.ino);
 }
 
-/* Its own file's last name, as far as the node knew. */
+/* The last name, as far as the node knew, of its own file is removed. */
 static int end_names(struct merge *m, uint64_t ino, bool owns)
 {
     bool is_last = owns && m->rec->flags & RECORD_ORPHAN;
@@ -359,7 +361,8 @@ static int merge_unlink(struct merge *m, struct record rec)
     return r < 0 ? r : end_names(m, rec.ino, m->op->owns);
 }
 
-/* Of a directory, and of another node's file, nothing hangs on it: that node has it no more. */
+/* A directory, or another node's file, is not removed by it: only the reporting node no longer has
+ * it. */
 static int merge_reap(struct merge *m, const struct record *rec)
 {
     int file = m->op->owns ? owned_is_file(m, rec->ino) : 0;
@@ -379,8 +382,8 @@ static int is_below(struct merge *m, uint64_t dir, uint64_t above)
     return 1;
 }
 
-/* What the node replaced must be there as it knew it; what it did not know stays. 1: it is not so.
- * *ret_ino2: what is replaced now, 0: nothing. */
+/* The replaced inode must be there as the node knew it; an entry that it did not know stays. 1: it
+ * is not. *ret_ino2: the inode to be replaced now, 0: none. */
 static int check_target(struct merge *m, const struct record *rec, const struct place *to,
                         const struct view_entry *moved, uint64_t *ret_ino2)
 {
@@ -398,7 +401,7 @@ static int check_target(struct merge *m, const struct record *rec, const struct 
     return is_filled(m, &old);
 }
 
-/* Both names, and what they stand for, as the node knew them. 1: they are not. */
+/* Finds both names with the inodes that the node knew. 1: they have others. */
 static int find_both(struct merge *m, struct record *rec, const struct place *from,
                      const struct place *to, struct view_entry *moved, struct view_entry *other)
 {
@@ -426,7 +429,8 @@ static int merge_exchange(struct merge *m, struct record rec, const struct place
     return merge_apply(m, rec);
 }
 
-/* What its node replaced by a rename, done here or not. Directories stay: others may use them. */
+/* Handles the file replaced by a rename, whether the rename was done here or not. Directories stay,
+ * as others may use them. */
 static int end_replaced(struct merge *m, const struct record *rec)
 {
     bool replaces = rec->ino2 && !(rec->flags & RECORD_EXCHANGE);
@@ -446,7 +450,7 @@ static int merge_rename_over(struct merge *m, struct record rec, const struct pl
         r = check_target(m, &rec, to, &moved, &replaced);
     if (r != 0)
         return r;
-    /* In two steps: so a directory is remembered, and a file lives until its owner tells. */
+    /* in two steps, so that a directory is remembered, and a file lives until its owner's REAP */
     if (replaced && is_dir(&moved))
         TRY(take_directory(m, to->parent, to->name, to->len, replaced));
     else if (replaced)
@@ -459,8 +463,9 @@ static int merge_rename_over(struct merge *m, struct record rec, const struct pl
     return merge_apply(m, rec);
 }
 
-/* The rename is not done. Where others took the last name of the file, and its owner moved it and
- * did not know, it has the new name alone: else it would be gone, with what was acknowledged. */
+/* The rename is refused. But if others removed the last name of the file, and its owner renamed it
+ * without knowing that, the file gets only the new name: otherwise it would be lost, with
+ * acknowledged content. */
 static int name_again(struct merge *m)
 {
     const struct record *rec = m->rec;
@@ -491,7 +496,7 @@ static int merge_rename(struct merge *m, struct record rec)
     return r < 0 ? r : end_replaced(m, m->rec);
 }
 
-/* Attributes: those of a directory are those of what stands for it. */
+/* Finds the inode whose attributes change: for a directory, its stand-in. */
 static int find_inode(struct merge *m, uint64_t *ino)
 {
     struct view_inode inode;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the merge: what its parts share. */
+/* Inside the merge: shared by its parts. */
 #pragma once
 
 #include "nodes/merge.h"
@@ -8,7 +8,7 @@ struct merge {
     struct view *view;
     uint64_t cut;
     struct merge_counts counts;
-    const struct merge_op *op; /* that is applied */
+    const struct merge_op *op; /* the operation being applied */
     const struct record *rec;  /* op->rec */
 };
 
@@ -18,35 +18,36 @@ struct place {
     uint16_t len;
 };
 
-/* --- merge_step.c ------------------------------------------------------------------------------
- */
+/* --- merge_step.c ----------------------------------------------------------------------------- */
 
-/* Applies a change that fits the union. One that fits no state is counted, and changes nothing. */
+/* Applies a change that fits the union. A change impossible in any state is counted, and
+ * ignored. */
 CAIRN_MUST_CHECK int merge_apply(struct merge *m, struct record rec);
-/* The operation is not done. */
+/* Counts the operation as refused. */
 int merge_refuse(struct merge *m);
-/* The place of a name in its directory's order: the node's, unless that is taken. */
+/* Settles the cookie of a name in its directory: the node's, unless that is taken. */
 CAIRN_MUST_CHECK int merge_settle_cookie(struct merge *m, uint64_t dir, uint64_t *cookie);
-/* The first entry with a cookie above `after`. -ENOENT: there is none. */
+/* The first entry with a cookie above `after`. -ENOENT: none. */
 CAIRN_MUST_CHECK int merge_first_entry(struct merge *m, uint64_t dir, uint64_t after,
                                        struct view_entry *ret);
 CAIRN_MUST_CHECK int merge_look_up(struct merge *m, const struct place *place,
                                    struct view_entry *ret);
 
-/* --- owned.c: inodes that are no directories ---------------------------------------------------
- */
+/* --- owned.c: inodes other than directories --------------------------------------------------- */
 
-/* NAME.cairn-EPOCH, of the epoch that made the inode; a long name loses its end. */
+/* Changes the name to NAME.cairn-EPOCH, with the epoch that created the inode; the end of a long
+ * name is cut. */
 void place_aside(struct place *place, uint64_t ino);
-/* 1: it is there, and no directory. */
+/* 1: the inode exists and is not a directory. */
 CAIRN_MUST_CHECK int owned_is_file(struct merge *m, uint64_t ino);
-/* Where the inode has that name: there, or beside a directory that has it. 1: it does not. */
+/* Finds where the inode has that name: in the place, or beside a directory that has the name. 1:
+ * nowhere. */
 CAIRN_MUST_CHECK int owned_find(struct merge *m, struct place *place, uint64_t ino);
-/* It loses the name that it has there. */
+/* Removes its name in that place. */
 CAIRN_MUST_CHECK int owned_lose(struct merge *m, const struct place *place, uint64_t ino);
-/* It loses all that it has. */
+/* Removes all its names. */
 CAIRN_MUST_CHECK int owned_lose_all(struct merge *m, uint64_t ino);
-/* Its owner made it, under a name that it cannot have: it is there without one. */
+/* Creates an inode whose name is impossible, without a name. */
 CAIRN_MUST_CHECK int owned_make_nameless(struct merge *m, struct record rec);
-/* Its owner has it no more. */
+/* Its owner has removed it. */
 CAIRN_MUST_CHECK int owned_reap(struct merge *m, uint64_t ino);

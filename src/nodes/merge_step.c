@@ -27,7 +27,7 @@ int merge_first_entry(struct merge *m, uint64_t dir, uint64_t after, struct view
     return ret->ino ? 0 : -ENOENT;
 }
 
-/* It is taken where an operation was not done by which the node gave the place to another name. */
+/* A cookie is taken if an operation was refused that had moved the cookie to another name. */
 int merge_settle_cookie(struct merge *m, uint64_t dir, uint64_t *cookie)
 {
     struct view_entry entry;
@@ -49,7 +49,7 @@ int merge_apply(struct merge *m, struct record rec)
     int r = view_apply(m->view, &batch);
     if (r != -EUCLEAN || view_is_damaged(m->view))
         return r;
-    m->counts.impossible++; /* nothing was changed: one node's bug must not stop all others */
+    m->counts.impossible++; /* nothing was changed: a bug of one node must not stop all others */
     return 0;
 }
 

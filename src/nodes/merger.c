@@ -17,19 +17,19 @@
 
 #define TURN_NS SECOND_NS
 #define URGED_MS 200
-/* Where nothing happens, rounds alone are published now and then: so feeds can go. */
+/* Without news, empty rounds are published at this interval: so that feeds can be removed. */
 #define QUIET_NS (60ll * SECOND_NS)
-/* A node that took what others did, or began again, has no operation to tell, and a number that
- * goes on. */
+/* A node that took over operations of others, or began again, has no operation to report, but an
+ * increased number. */
 #define MOVED_NS (5ll * SECOND_NS)
 #define KEEP_RETRY_NS (30ll * SECOND_NS)
-/* A node that waits looks for newer heads each turn while nodes work, else so often. */
+/* A waiting node checks for newer heads each turn while nodes are active, else at this interval. */
 #define WATCH_IDLE_NS (3ll * SECOND_NS)
 
 struct merger {
     struct merger_options options;
     char *path;
-    struct local local; /* STORE/union */
+    struct local local; /* of STORE/union */
     struct prefix prefix;
     struct union_names names;
     struct stays stays;
@@ -37,20 +37,20 @@ struct merger {
     struct busy busy;
 
     bool is_merger;
-    int64_t fails_since;               /* monotonic; 0: the last turn did not fail */
-    int64_t lease_at;                  /* monotonic: when it is looked at again */
+    int64_t fails_since;               /* monotonic; 0: the last turn succeeded */
+    int64_t lease_at;                  /* monotonic: when to check it again */
     int64_t published_at;              /* monotonic */
-    int64_t keep_at;                   /* monotonic: runs are not put again before */
-    int64_t watch_at;                  /* monotonic: another's heads are not looked for before */
-    struct merge_counts counts_before; /* of names that were closed since */
+    int64_t keep_at;                   /* monotonic: no earlier attempt to put runs again */
+    int64_t watch_at;                  /* monotonic: no earlier check for another's heads */
+    struct merge_counts counts_before; /* of names that are closed by now */
     char lease_holder[HOLDER_MAX];
 
     pthread_t thread;
     bool is_started;
-    struct event event; /* the thread is to end */
+    struct event event; /* signalled when the thread must end */
     _Atomic bool stops, is_urged;
 
-    struct cairn_mutex lock; /* LOCK_LEAF; guards: */
+    struct cairn_mutex lock; /* LOCK_LEAF; guards the next fields */
     struct merger_status status;
 };
 
@@ -73,7 +73,7 @@ static void note_trouble(void *arg, int error, const char *text)
     log_warn("nodes: %s", text);
 }
 
-/* While a turn takes long. Whether it is ours still, the next look says. */
+/* Renews the lease during a long turn. The next check finds out whether it is still ours. */
 static void keep_lease(void *arg)
 {
     struct merger *m = arg;
@@ -87,7 +87,7 @@ static void keep_lease(void *arg)
 struct merger *merger_new(const struct merger_options *options)
 {
     struct merger *m = xcalloc(1, sizeof *m);
-    /* Runs of names are small. */
+    /* runs of names are small */
     const struct prefix_user user = {.arg = m, .pause = pause_for, .trouble = note_trouble};
     m->options = *options;
     m->path = xstrdup(options->path);
@@ -127,7 +127,7 @@ static struct merge_counts counts_of(const struct merger *m)
     return counts;
 }
 
-/* What it knows may not be so: it begins again with the newest head. */
+/* Its state may be wrong: starts over with the newest head. */
 static void begin_again(struct merger *m)
 {
     m->counts_before = counts_of(m);
@@ -159,7 +159,7 @@ static bool is_ours(const struct merger *m, const struct lease_seen *seen)
     return memcmp(seen->lease.store, m->local.sb.store, sizeof seen->lease.store) == 0;
 }
 
-/* 1: another holds it, and lives. */
+/* 1: another node holds it, and is alive. */
 static int look_at_lease(struct merger *m)
 {
     struct lease_seen seen;
@@ -174,8 +174,8 @@ static int look_at_lease(struct merger *m)
     return 1;
 }
 
-/* It is renewed a few times before it runs out. So two who take it at once are one soon; until then
- * heads keep them apart. */
+/* Renews the lease a few times before it expires. So if two nodes take it at once, one gives way
+ * soon; until then exclusive heads keep them apart. */
 static int hold_lease(struct merger *m)
 {
     int64_t now = clock_monotonic_ns();
@@ -213,7 +213,7 @@ static bool is_active(const struct merger *m)
     return !m->options.is_active || m->options.is_active(m->options.arg);
 }
 
-/* Another node merges: what this one did may be in a head of that one. */
+/* Another node merges: its heads may include operations that this one merged. */
 static int watch_union(struct merger *m)
 {
     int64_t now = clock_monotonic_ns();
@@ -229,7 +229,7 @@ static int watch_union(struct merger *m)
     return r == -ENOENT ? 0 : r;
 }
 
-/* The names are those of the newest head, whoever made that. */
+/* Ensures that the names are those of the newest head, whoever created it. */
 static int meet_union(struct merger *m)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -294,7 +294,7 @@ static int make_head(struct merger *m, const struct head *next)
     return r < 0 ? r : union_publish(&m->names, head);
 }
 
-/* After an error it may be done in part, or done and not answered. */
+/* After an error the publication may be partial, or complete without an answer. */
 static int publish(struct merger *m, const struct head *next)
 {
     int r = make_head(m, next);
@@ -318,7 +318,7 @@ static int64_t shortest_lease(const struct merger *m)
     return lease;
 }
 
-/* Creating it may have taken long: those who join later count from when it was there. */
+/* Creating the head may have taken long: nodes that join later count from when it existed. */
 static int note_end(struct merger *m)
 {
     int64_t now;
@@ -328,8 +328,8 @@ static int note_end(struct merger *m)
     return 0;
 }
 
-/* A node is lost, with operations that may be nowhere else: the union stays at the newest round
- * that it told, and all that is beyond counts nowhere. */
+/* A node is lost, with operations that may exist nowhere else: the union stays at the newest round
+ * that it reported, and later operations of all nodes do not count. */
 static int end_generation(struct merger *m, uint64_t round)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -340,7 +340,8 @@ static int end_generation(struct merger *m, uint64_t round)
         return -EOVERFLOW;
     head->cut = head_cut_of(generation, max_u64(round, head_round(head)));
     TRY(m->prefix.tier->ops->now(m->prefix.tier, &head->end_time));
-    /* Each opens a lease of its own later: then one of the longest lease has ended, too. */
+    /* each node opens after a lease of its own; this ensures that the longest lease has expired,
+     * too */
     head->end_time += stays_lease(&m->stays) - shortest_lease(m);
     TRY(publish(m, head));
     TRY(note_end(m));
@@ -359,9 +360,9 @@ static int publish_round(struct merger *m, uint64_t round)
     return publish(m, head);
 }
 
-/* The time comes before the lists: who joins after these numbers nothing before it. A verdict is
- * carried out by the next turn, which lists the feeds behind it. No head comes between: it would
- * say of that node that it ended, in a generation that goes on. */
+/* The time is read before the lists: a node that joins later numbers nothing before it. A verdict
+ * is carried out by the next turn, which lists the feeds put until then. No head is created in
+ * between: it would say that the node ended, in a generation that continues. */
 static int merge_news(struct merger *m, int64_t now)
 {
     int64_t mono = clock_monotonic_ns();
@@ -381,7 +382,7 @@ static int merge_news(struct merger *m, int64_t now)
     return publish_round(m, round);
 }
 
-/* A copy that could not be put, or a place in which a run was missing or damaged. */
+/* Puts copies of runs that failed before, and replaces missing or damaged ones. */
 static int keep_runs(struct merger *m)
 {
     static const uint64_t none[RUN_PLACES];
@@ -405,10 +406,10 @@ static int turn_as_merger(struct merger *m, int64_t now)
         r = keep_runs(m);
     if (r == 0)
         r = union_gc_tick(&m->gc, &m->stays, clock_monotonic_ns());
-    return r == -EAGAIN || r == -ESTALE ? 0 : r; /* the next turn looks again */
+    return r == -EAGAIN || r == -ESTALE ? 0 : r; /* the next turn checks again */
 }
 
-/* --- what is told of it ----------------------------------------------------------------------- */
+/* --- status ----------------------------------------------------------------------------------- */
 
 static struct merger_stay describe_stay(const struct stay *stay, uint64_t newest, uint64_t cut)
 {
@@ -476,7 +477,7 @@ void merger_status_done(struct merger_status *status)
     status->stay_count = 0;
 }
 
-/* A node that cannot do it leaves it to others; if there are none, it tries again. */
+/* A node that cannot merge leaves it to others; if there are none, it tries again. */
 static void give_up(struct merger *m, int error)
 {
     int64_t now = clock_monotonic_ns(), lease = m->options.remote->lease_ns;
@@ -549,7 +550,7 @@ void merger_end(struct merger *m)
     m->is_started = m->is_merger = false;
 }
 
-/* Or is it another's business? */
+/* Also true if another node merges. */
 static bool is_finished(struct merger *m, uint64_t stay, uint64_t number)
 {
     LOCK_SCOPE(&m->lock);

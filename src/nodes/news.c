@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What union heads say to a node: which of its operations are merged, and that nodes work. */
+/* What a node learns from union heads: which of its operations are merged, and that nodes are
+ * active. */
 #include "base/clock.h"
 #include "commit/history.h"
 #include "commit/touched.h"
@@ -56,8 +57,8 @@ bool node_is_active(void *arg)
     return at && clock_monotonic_ns() - at < ACTIVE_NS;
 }
 
-/* Another newest run: there are operations in it. The head that a mount finds may be an old one;
- * clocks of nodes agree. */
+/* A newest run with another id contains new operations. The head that a mount finds at its start
+ * may be old; the clocks of nodes agree. */
 void node_note_head(const struct head *head, void *arg)
 {
     struct node *node = arg;

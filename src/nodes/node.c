@@ -11,8 +11,9 @@
 #include "nodes/stays.h"
 
 #define TRIES 16
-#define PLACE_TRIES 64       /* each time one of the stores that join at once has its place */
-#define TOLD_MAX (64u * MIB) /* of feeds that wait to be merged; the rest is read again */
+/* attempts; each fails only if another of the concurrently joining stores got its place */
+#define PLACE_TRIES 64
+#define TOLD_MAX (64u * MIB) /* for feeds that wait to be merged; others are read again */
 #define TRIES_MAX 1024
 #define RESERVE_AGAIN_NS (60ll * SECOND_NS)
 
@@ -167,7 +168,7 @@ static bool is_of_nodes(const struct prefix *prefix)
     return prefix->marker.incompat & SUPERBLOCK_INCOMPAT_NODES;
 }
 
-/* A history of its own, for a prefix that has none yet. */
+/* Makes a new history, for a prefix that has none yet. */
 static int make_identity(struct superblock *sb)
 {
     uint8_t hash[HASH_LEN];
@@ -180,7 +181,7 @@ static int make_identity(struct superblock *sb)
     return 0;
 }
 
-/* A store that has no superblock yet makes the prefix. -EAGAIN: it may be there now. */
+/* A store without a superblock creates the prefix. -EAGAIN: another one may have created it. */
 static int make_common(struct node *node, char **ret_text)
 {
     TRY(prefix_look(&node->common, false, ret_text));
@@ -193,8 +194,8 @@ static int make_common(struct node *node, char **ret_text)
     return r;
 }
 
-/* Reads the marker, or makes the prefix. Another node may make it at the same time: that one's
- * history is ours then. */
+/* Reads the marker, or creates the prefix. If another node creates it at the same time, this one
+ * uses that node's history. */
 static int meet_common(struct node *node, char **ret_text)
 {
     int r = prefix_meet(&node->common);
@@ -227,8 +228,8 @@ static bool is_same_entry(const struct writer_entry *a, const struct writer_entr
            memcmp(a->store, b->store, sizeof a->store) == 0;
 }
 
-/* 0: the number is ours now; -EEXIST: another store's. A first try may have been answered, or a
- * daemon before may have made it. */
+/* 0: the number is ours now; -EEXIST: another store's. An earlier attempt may have succeeded, or an
+ * earlier daemon may have created it. */
 static int take_number(struct node *node, uint64_t number)
 {
     char object[OBJECT_NAME_LEN];
@@ -244,7 +245,7 @@ static int take_number(struct node *node, uint64_t number)
     return is_same_entry(&found, &entry) ? 0 : -EEXIST;
 }
 
-/* In the file before it is in the prefix: an entry that no store knows of would hold the union back
+/* Written to the file before the prefix: an entry unknown to any store would hold the union back
  * for ever. */
 static int try_number(struct node *node, uint64_t number)
 {
@@ -277,7 +278,7 @@ static int find_number(struct node *node, char **ret_text)
     return r;
 }
 
-/* The next one that no store has. */
+/* Reserves the next number that no store has. */
 static int reserve_block(struct node *node, char **ret_text)
 {
     TRY(meet_common(node, ret_text));
@@ -314,7 +315,7 @@ void node_reserve_ahead(struct node *node)
     free(text);
 }
 
-/* Others may know already that the stay is over: nothing is numbered in it any more. */
+/* Others may know already that the stay is over: nothing more is numbered in it. */
 static int end_stay(struct node *node, char **ret_text)
 {
     int r = node_end_stay(node);
@@ -336,7 +337,7 @@ static int try_place(struct node *node, char **ret_text)
 }
 
 /* A new store joins with a number of its own, or takes the place of a node that is over. Others may
- * do the same at the same time. */
+ * do the same concurrently. */
 static int find_place(struct node *node, char **ret_text)
 {
     int r = -ESTALE;
@@ -353,7 +354,7 @@ static int find_place(struct node *node, char **ret_text)
     return r;
 }
 
-/* Whose number it has: its own, or that of the node whose place it takes. */
+/* Determines its number: its own, or that of the node whose place it takes. */
 static int settle_place(struct node *node, bool is_new, char **ret_text)
 {
     const struct numbers *blocks = &node->file.blocks;

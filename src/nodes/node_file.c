@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* STORE/node: what this store is in a prefix that several nodes write. */
+/* STORE/node: the identity of this store in a prefix that several nodes write. */
 #include <stdio.h>
 
 #include "base/crc.h"
@@ -34,9 +34,9 @@ static void add_text(struct bytes *text, const char *line)
     vector_add_all(text, (const uint8_t *)line, strlen(line));
 }
 
-/* A line each: the stay, the store, a block that is wanted, and those that it has; where it takes
- * another store's place that, until it has; after the end of a generation that, and from when it
- * goes back the epochs that it used; then a checksum. */
+/* One line each: the stay, the store, a wanted block, and the reserved blocks; if it replaces
+ * another store, a mark until it has; after the end of a generation that generation and, from when
+ * it goes back, the epochs that it used; then a checksum. */
 int node_file_write(const struct node *node)
 {
     const struct node_file *file = &node->file;

@@ -10,7 +10,7 @@
 #define NAME_MAX_LEN 128u
 
 struct node_tier {
-    struct tier tier; /* what callers have */
+    struct tier tier; /* the tier for callers */
     struct tier_ops ops;
     struct tier *common;
     bool (*is_own)(uint64_t epoch, void *arg);
@@ -23,7 +23,7 @@ static struct node_tier *of(struct tier *tier)
     return (struct node_tier *)tier;
 }
 
-/* The tier below, with the patience that this one has at the moment. */
+/* Returns the tier below, and passes on this tier's current patience. */
 static struct tier *common_of(struct tier *tier)
 {
     struct tier *common = of(tier)->common;
@@ -88,7 +88,7 @@ static int node_tier_stat(struct tier *tier, const char *object, uint64_t *ret_l
 
 struct listing {
     struct node_tier *tier;
-    size_t skip; /* bytes of a name that the caller does not see */
+    size_t skip; /* bytes of a name hidden from the caller */
     int (*fn)(const struct tier_object *object, void *arg);
     void *arg;
 };
@@ -176,7 +176,7 @@ static void node_tier_traffic(struct tier *tier, struct tier_traffic *ret)
     of(tier)->common->ops->traffic(of(tier)->common, ret);
 }
 
-/* What the common tier lacks, this one lacks, too. */
+/* Operations that the common tier lacks are missing here, too. */
 static void set_ops(struct tier_ops *ops, const struct tier_ops *common)
 {
     *ops = (struct tier_ops){

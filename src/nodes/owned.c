@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files, and all else that is no directory. Content is its owner's, the node that made it: that
- * node's runs have rows of the files that it has, and the union must have the inode of each of
- * them, and of no other. So such an inode is in the union from its birth to the REAP that its owner
- * tells, whatever became of its names. Without any it is an orphan.
+/* Files, and all other inodes except directories. The owner, the node that created the inode, has
+ * the content: that node's runs have rows of its existing files, and the union must have exactly
+ * the inodes of these. So such an inode is in the union from its birth to the REAP reported by its
+ * owner, whatever happens to its names. Without a name it is an orphan.
  *
- * Names are the union's alone, and any node may give, move and remove them: each takes them from
- * there. A mount tells with RECORD_ORPHAN that the last name that it knew goes. Of its own files
- * that is the end of all names: nobody can keep a file whose content is about to go. */
+ * Names belong to the union, and any node may add, move and remove them. A mount reports with
+ * RECORD_ORPHAN that the last name that it knew was removed. For its own files that removes all
+ * names: nobody can keep a file whose content is about to be deleted. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -32,7 +32,7 @@ void place_aside(struct place *place, uint64_t ino)
     place->len = (uint16_t)(kept + (uint16_t)len);
 }
 
-/* 1: it stands for something else, or for nothing. */
+/* 1: the name belongs to another inode, or does not exist. */
 static int is_elsewhere(struct merge *m, const struct place *place, uint64_t ino)
 {
     struct view_entry entry;
@@ -61,12 +61,12 @@ int owned_lose(struct merge *m, const struct place *place, uint64_t ino)
                                           .name_len = place->len});
 }
 
-/* --- some name of it -------------------------------------------------------------------------- */
+/* --- finding any name of an inode ------------------------------------------------------------- */
 
 struct search {
     uint64_t ino;
     struct place *found;
-    VECTOR(uint64_t) dirs; /* to be looked at */
+    VECTOR(uint64_t) dirs; /* still to be searched */
     bool is_found;
 };
 
@@ -89,7 +89,7 @@ static int search_directory(struct merge *m, struct search *search, uint64_t dir
     return view_readdir(m->view, dir, 0, note_name, search);
 }
 
-/* Looks at all names there are. */
+/* Searches all names of the union. */
 static int search_everywhere(struct merge *m, struct search *search)
 {
     int r = 0;
@@ -100,7 +100,7 @@ static int search_everywhere(struct merge *m, struct search *search)
     return r;
 }
 
-/* Some name of the inode, which has one. */
+/* Finds any name of an inode that has one. */
 static int find_name(struct merge *m, const struct view_inode *inode, struct place *ret)
 {
     struct search search = {.ino = inode->ino, .found = ret};
@@ -134,7 +134,7 @@ int owned_reap(struct merge *m, uint64_t ino)
 
 /* --- without a place -------------------------------------------------------------------------- */
 
-/* An inode comes to be with its first name: it has one for a moment. */
+/* An inode is created with its first name, so it has one for a moment. */
 int owned_make_nameless(struct merge *m, struct record rec)
 {
     struct place place = {.parent = ROOT_INO};

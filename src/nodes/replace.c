@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A new store takes the place of a node that is gone for good, as if it were that node's and came
- * back: it goes on from the node's own prefix, with its content, and has its number. So what other
- * nodes removed of it is deleted, and its packs are checked and mended again.
+/* A new store takes the place of a node that is gone for good, as if it were that node and came
+ * back: it continues from the node's own prefix, with its content, and has its number. So the
+ * node's files removed by other nodes get deleted, and its packs are checked and repaired again.
  *
- * It does so where it is told to, and by itself where that node's store lay at the same path of the
- * same host, which is empty now; or where the prefix has as many nodes as a head has rows. Else a
- * job that begins with empty stores each time would fill the rows with nodes that never come back.
+ * It does so on request, and automatically if that node's store was at the same path of the same
+ * host, which is empty now; or if the prefix has as many nodes as a head has rows. Otherwise a job
+ * that always starts with empty stores would fill the rows with nodes that never come back.
  *
- * Numbers that the old store reserved are not given out here: nobody knows which of them it used
- * up. The stay has a new number, and a daemon gives out none below that of its stay. A store whose
- * place was taken reserves no more, so it never comes back. */
+ * Numbers reserved by the old store are not used: nobody knows which of them it used up. The stay
+ * has a new number, and a daemon uses none below that of its stay. A store whose place was taken
+ * reserves no more, so it never comes back. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -28,8 +28,8 @@ struct reservation {
 };
 DEFINE_VECTOR(reservations, struct reservation);
 
-/* Those of one node, or with 0 of all, ascending. Entries that are deleted meanwhile, damaged, or
- * of another history are nobody's. */
+/* Lists the reservations of one node, or with 0 of all nodes, ascending. Skips entries deleted
+ * meanwhile, damaged, or of another history. */
 static int list_reservations(struct node *node, uint64_t of, struct reservations *ret)
 {
     _cleanup_vector_ struct numbers all = {0};
@@ -59,7 +59,7 @@ static bool is_over(const struct head *head, uint64_t epoch)
     return writer && writer->state == HEAD_WRITER_ENDED;
 }
 
-/* The store has no superblock yet that says of which history heads are. */
+/* The store has no superblock yet that tells the history of heads. */
 static int read_newest(struct node *node, struct head *ret)
 {
     struct superblock *sb = &node->local->sb;
@@ -69,7 +69,7 @@ static int read_newest(struct node *node, struct head *ret)
     return r == -ENOENT ? 0 : r;
 }
 
-/* Nobody may go on with the node's last stay. */
+/* Ensures that nobody can continue the node's last stay. */
 static int check_is_over(struct node *node, const struct reservation *last, char **ret_text)
 {
     _cleanup_free_ struct head *head = xcalloc(1, sizeof *head);
@@ -89,7 +89,7 @@ static int check_is_over(struct node *node, const struct reservation *last, char
     return -EBUSY;
 }
 
-/* As far as the file goes: it is not written yet. `all`: the place's, which is over. */
+/* Takes the place in memory: the file is not written yet. `all`: the reservations of the place. */
 static void take_place(struct node *node, const struct reservation *all, size_t count)
 {
     log_info("nodes: this store takes the place of node %llu (%s)", (unsigned long long)all->node,
@@ -127,7 +127,7 @@ int node_take_place(struct node *node, char **ret_text)
     return r;
 }
 
-/* Of two stores that take one place at once, the one with the higher number sees the other. */
+/* If two stores take one place at once, the one with the higher number detects the other. */
 int node_check_place(struct node *node, char **ret_text)
 {
     _cleanup_vector_ struct reservations all = {0};
@@ -163,25 +163,28 @@ static int compare_nodes(const void *a, const void *b)
     return (x->number > y->number) - (x->number < y->number);
 }
 
-/* "host:/path pid 123", up to the path. */
+/* Compares "host:/path pid 123" up to the path. */
 static bool is_same_path(const char *a, const char *b)
 {
     const char *a_end = strstr(a, " pid "), *b_end = strstr(b, " pid ");
     return a_end && b_end && a_end - a == b_end - b && memcmp(a, b, (size_t)(a_end - a)) == 0;
 }
 
-/* What node_choose_place() chooses from: by node, the reservations of each one after the other. */
+/* The candidates of node_choose_place(), sorted by node; each node's reservations are
+ * consecutive. */
 struct places {
     const struct head *head;
     const char *holder;
     struct reservations all;
-    size_t count;                        /* of nodes */
-    struct reservation *same, *was_over; /* first of a node that is over; NULL: none */
+    size_t count; /* number of nodes */
+    /* each the first reservation of a node that is over; NULL: none */
+    struct reservation *same, *was_over;
     uint64_t was_over_epoch;
-    uint64_t same_stay; /* of the node at this path, which no head says is over; 0: none */
+    uint64_t same_stay; /* of the node at this path, if no head says that it is over; 0: none */
 };
 
-/* Of those that are over, the one whose store lay at this path, and the one that was over first. */
+/* Finds, among the nodes that are over, the one whose store was at this path, and the one that
+ * ended first. */
 static void look_at_places(struct places *places)
 {
     struct reservation *first = NULL;
@@ -235,7 +238,7 @@ static int choose_among(struct node *node, const struct places *places, char **r
     return -EUSERS;
 }
 
-/* The node at this path told that it left, and a merger is about to say so in a head. */
+/* The node at this path has reported that it left, and a merger is about to say so in a head. */
 static bool is_leaving(struct node *node, const struct places *places)
 {
     struct tier *tier = node->common.tier;
@@ -283,7 +286,7 @@ int node_check_room(struct node *node)
     return before < HEAD_WRITERS_MAX ? 0 : -ESTALE;
 }
 
-/* The entry goes first: one that no store knows of would hold the union back for ever. */
+/* Removes the entry first: one unknown to any store would hold the union back for ever. */
 int node_give_up_place(struct node *node)
 {
     struct node_file *file = &node->file;

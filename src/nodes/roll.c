@@ -10,21 +10,21 @@
 #include "prefix/heads.h"
 #include "prefix/lease.h"
 
-#define TRIES 4 /* of a look at lists that change meanwhile */
+#define TRIES 4 /* if lists change during the check */
 
 static void no_lease(void *arg)
 {
     (void)arg;
 }
 
-/* --- one look --------------------------------------------------------------------------------- */
+/* --- one check -------------------------------------------------------------------------------- */
 
 struct look {
     struct node *node;
     struct prefix prefix;
     struct busy busy;
     struct stays stays;
-    struct head head; /* number 0: there is none */
+    struct head head; /* number 0: none */
     struct numbers ended;
     struct lease_seen lease;
     int64_t medium_now;
@@ -38,7 +38,7 @@ static bool has_doubts(const struct look *look)
     return false;
 }
 
-/* A feed that does not follow is refused when it was read twice. */
+/* A feed that does not follow is refused only after it was read twice. */
 static int look_at_stays(struct look *look)
 {
     int r = -EAGAIN;
@@ -61,7 +61,7 @@ static int look_at_prefix(struct look *look)
     return look->prefix.tier->ops->now(look->prefix.tier, &look->medium_now);
 }
 
-/* --- what is told of it ----------------------------------------------------------------------- */
+/* --- the result ------------------------------------------------------------------------------- */
 
 static enum roll_state state_of(const struct look *look, const struct stay *stay, int64_t heard_ns)
 {
@@ -98,8 +98,8 @@ static bool holds_back(const struct roll *roll, const struct roll_stay *stay)
     return stay->state == ROLL_SILENT || is_late;
 }
 
-/* Of those that are silent, the one that determines the least; else of those that tell of nothing
- * new for long. A node that has nothing to tell says so every few seconds. */
+/* Finds, among the silent stays, the one that determines the oldest round; else among those that
+ * have reported nothing new for long. A node without news reports that every few seconds. */
 static uint64_t find_held_back_by(const struct roll *roll)
 {
     const struct roll_stay *least = NULL;
@@ -113,7 +113,7 @@ static uint64_t find_held_back_by(const struct roll *roll)
     return least ? least->epoch : 0;
 }
 
-/* A job that begins now must not see what is about to be set aside. */
+/* A job that begins now must not see data that is about to be set aside. */
 static void find_waits_for(struct roll *roll)
 {
     for (size_t i = 0; i < roll->stay_count && !*roll->waits_for; i++) {
@@ -145,13 +145,13 @@ static void describe(const struct look *look, struct roll *ret)
         ret->stays[ret->stay_count++] = describe_stay(look, &look->stays.list.at[i], now);
     ret->held_back_by = find_held_back_by(ret);
     find_waits_for(ret);
-    /* It sees a moment later than this look that it is behind. */
+    /* the node notices a moment later than this check that it is behind */
     if (atomic_load(&look->node->looker.is_behind) || ret->generation > look->node->file.generation)
         cause_format(ret->waits_for, sizeof ret->waits_for,
                      "this node, which goes back to an earlier state");
 }
 
-/* A prefix is of one thread: this look has its own. */
+/* A prefix is used by one thread: this check has its own. */
 static int make_look(struct node *node, struct roll *ret)
 {
     const struct prefix_user user = {.arg = node, .pause = node_pause};
@@ -160,7 +160,7 @@ static int make_look(struct node *node, struct roll *ret)
     look->busy = (struct busy){no_lease, NULL};
     prefix_init(&look->prefix, node->local, node->commit->room, &node->options, &user);
     stays_init(&look->stays, &look->prefix, &look->busy, node->options.lease_ns);
-    look->stays.bytes_max = 0; /* what a feed tells is of no interest */
+    look->stays.bytes_max = 0; /* the content of feeds is not needed */
     int r = look_at_prefix(look);
     if (r == 0)
         describe(look, ret);
@@ -171,7 +171,7 @@ static int make_look(struct node *node, struct roll *ret)
     return r;
 }
 
-/* --- asked for -------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 static void *run_look(void *arg)
 {
@@ -179,7 +179,7 @@ static void *run_look(void *arg)
     struct roll roll = {0};
     _cleanup_free_ char *text = NULL;
     cause_clear();
-    const struct roll_before *before = &node->roll.before; /* stays until the look has ended */
+    const struct roll_before *before = &node->roll.before; /* constant until the check has ended */
     if (before->fn)
         roll.error = before->fn(node, before->epoch, &text);
     if (roll.error == 0)
@@ -204,7 +204,7 @@ int node_roll_start(struct node *node, const struct roll_before *before, uint64_
         return -EBUSY;
     if (!last->is_running) {
         if (node->roll.is_started)
-            (void)pthread_join(node->roll.thread, NULL); /* it has nothing more to do */
+            (void)pthread_join(node->roll.thread, NULL); /* it has finished its work */
         node->roll.before = *before;
         int r = thread_start(&node->roll.thread, "cairn-roll", run_look, node);
         node->roll.is_started = r == 0;

@@ -62,7 +62,7 @@ static struct stay *add_stay(struct stays *stays, uint64_t epoch, uint32_t node)
 void stays_begin(struct stays *stays, const struct head *head)
 {
     remove_all(stays);
-    stays->entries.count = 0; /* they say who the rows are */
+    stays->entries.count = 0; /* read again: they identify the nodes of the rows */
     stays->generation = head_generation(head);
     stays->ended_at = 0;
     for (uint32_t i = 0; i < head->writer_count; i++) {
@@ -105,8 +105,8 @@ int writer_entry_read(struct prefix *prefix, uint64_t number, struct writer_entr
     return prefix_read_object(prefix, object, WRITER_ENTRY_LEN, decode_entry, ret);
 }
 
-/* One that cannot be read may be that of any stay: a stay by its number stands for it, and
- * determines nothing. */
+/* An unreadable entry may belong to any stay: a stay with its number stands for it, and determines
+ * nothing. */
 static void refuse_entry(struct stays *stays, struct entry_seen *seen)
 {
     seen->again_at = clock_monotonic_ns() + min_u64(AGAIN_NS, stays->lease_ns);
@@ -145,7 +145,7 @@ static int read_entry(struct stays *stays, struct entry_seen *seen)
     return 0;
 }
 
-/* Its node has come again since, and all that it told is merged. */
+/* Its node has a later stay, and all operations of this one are merged. */
 static bool is_replaced(const struct head *head, const struct entry_seen *entry)
 {
     for (uint32_t i = 0; i < head->writer_count; i++)
@@ -166,7 +166,8 @@ static void note_stay(struct stays *stays, const struct head *head, const struct
         stay->node = entry->node;
         stay->why = NULL;
     }
-    memcpy(stay->holder, entry->holder, sizeof stay->holder); /* the latest number is the last */
+    /* from the last entry, which has the latest number */
+    memcpy(stay->holder, entry->holder, sizeof stay->holder);
     if (entry->lease_ns && entry->lease_ns != stays->lease_ns && stay->lease_ns == 0)
         log_warn("nodes: %s has lease=%.0fs, and this node %.0fs: give all nodes the same",
                  entry->holder, (double)entry->lease_ns / 1e9, (double)stays->lease_ns / 1e9);
@@ -175,7 +176,7 @@ static void note_stay(struct stays *stays, const struct head *head, const struct
     stay->heard_of = (int64_t)max_u64((uint64_t)stay->heard_of, (uint64_t)entry->modified);
 }
 
-/* Those that are gone: of a store that gave up joining, or by hand. */
+/* Drops entries that no longer exist: of a store that gave up joining, or removed by hand. */
 static void drop_gone_entries(struct stays *stays)
 {
     size_t kept = 0;
@@ -223,8 +224,8 @@ static int look_at_writers(struct stays *stays, const struct head *head)
     return 0;
 }
 
-/* The node that reserved the epoch; 0: none did. An entry that cannot be read may be a stay's that
- * a head knows. */
+/* The node that reserved the epoch; 0: none. If the entry cannot be read, a head may know its
+ * stay. */
 static uint32_t node_of(const struct stays *stays, uint64_t epoch)
 {
     uint64_t number = epoch - epoch % NODE_BLOCK;
@@ -263,8 +264,8 @@ static uint64_t told_up_to(const struct stay *stay)
     return stay->has_row ? stay->row.feed_round : 0;
 }
 
-/* Why it does not follow; NULL: it does. The first may tell of rounds that the union is past only
- * if nothing was done by then. */
+/* Why the feed does not follow the preceding one; NULL: it does. A first feed may cover rounds that
+ * the union has passed only if it has no operations. */
 static const char *why_not_next(const struct stays *stays, const struct stay *stay,
                                 const struct told *told, uint64_t cut)
 {
@@ -315,8 +316,8 @@ static bool feed_is_lost(int error)
     return prefix_object_is_lost(error) || error == -EPROTONOSUPPORT;
 }
 
-/* A listing may lack an object that came while it was made, and have a later one: what does not
- * follow is read twice before it is refused. */
+/* A listing may lack an object created while it was made, and contain a later one: a feed that does
+ * not follow is read twice before it is refused. */
 static int judge_feed(struct stays *stays, struct stay *stay, struct told *told, uint64_t cut)
 {
     const char *why = why_not_next(stays, stay, told, cut);
@@ -354,7 +355,7 @@ static int read_feed(struct stays *stays, struct stay *stay, uint64_t round, uin
     return 0;
 }
 
-/* Those of one node follow each other: behind one that is not counted, none is. */
+/* Feeds of a node follow each other: after one that is not counted, none is read. */
 static bool is_next_to_read(const struct stay *stay, uint64_t round)
 {
     bool is_over = stay->has_row && stay->row.state == HEAD_WRITER_ENDED;
@@ -363,8 +364,8 @@ static bool is_next_to_read(const struct stay *stay, uint64_t round)
            (!stay->refused || stay->refused == round);
 }
 
-/* The first round of interest: the union's, of which the newest feed of each stay that has not left
- * is at least. Of one that has no feed yet, all are. */
+/* The first round to list: that of the union, which the newest feed of each stay that has not left
+ * has reached. For a stay without a feed, all rounds. */
 static uint64_t first_round(const struct stays *stays, const struct head *head)
 {
     for (size_t i = 0; i < stays->list.count; i++)
@@ -384,7 +385,7 @@ static int look_at_feeds(struct stays *stays, const struct head *head)
     for (size_t i = 0; i < seen.count && r == 0; i++) {
         struct stay *stay = find_stay(stays, seen.at[i].epoch);
         if (!stay)
-            continue; /* it joined after the list of writers, or was replaced */
+            continue; /* it joined after writers were listed, or was replaced */
         stay->heard_of = (int64_t)max_u64((uint64_t)stay->heard_of, (uint64_t)seen.at[i].modified);
         if (is_next_to_read(stay, seen.at[i].round))
             r = read_feed(stays, stay, seen.at[i].round, head_round(head));
@@ -452,8 +453,9 @@ static struct head_writer row_of(const struct stay *stay, const struct told *tol
     return row;
 }
 
-/* Without leaving; or it left, and did not tell all by the round to which the union goes back.
- * Where it told nothing by then, it is known by its end alone. */
+/* The row of a stay that ended without leaving; or that left, but had not reported everything by
+ * the round to which the union goes back. If it had reported nothing by then, the row only says
+ * that it ended. */
 static struct head_writer row_of_ended(const struct stay *stay, const struct told *told)
 {
     struct head_writer row = told ? row_of(stay, told) : stay->row;
@@ -463,8 +465,8 @@ static struct head_writer row_of_ended(const struct stay *stay, const struct tol
     return row;
 }
 
-/* The sums of a row whose feed another merger read. Without it they are too low, and so is what its
- * node's files have for readers. */
+/* Reads the sums of a row whose feed was read by another merger. Without the feed the sums are too
+ * low, and readers see too little of its node's files. */
 static int read_totals(struct stays *stays, struct stay *stay)
 {
     struct told told = {0};
@@ -492,8 +494,8 @@ static bool has_told(const struct stay *stay, uint64_t round)
     return (stay->has_row && stay->row.feed_round > 0) || stay_feeds_up_to(stay, round) > 0;
 }
 
-/* A node's newest feed names all content of the node: the row of a stay before is of no use, unless
- * the later one ended before it told anything. */
+/* A node's newest feed names all content of the node: so the row of an earlier stay is useless,
+ * unless the later one ended before it reported anything. */
 static bool is_over(const struct stays *stays, const struct stay *stay, uint64_t round)
 {
     for (size_t i = 0; i < stays->list.count; i++) {
@@ -522,7 +524,7 @@ static int fill_row(struct stays *stays, struct stay *stay, uint64_t round, stru
     }
     bool is_dead = stay_is_dead(stays, stay), ends = head_generation(head) > stays->generation;
     if (!told && !stay->has_row && !is_dead)
-        return 0; /* at the end of a generation it need not have told anything */
+        return 0; /* at the end of a generation it may have reported nothing */
     struct head_writer row = told ? row_of(stay, told) : stay->row;
     if (is_dead || (ends && stay_has_left(stay)))
         row = row_of_ended(stay, told);

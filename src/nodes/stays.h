@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Who writes the prefix, and what they told: the stays of nodes, each from joining to leaving, with
- * the feeds that the union does not have yet.
+/* Who writes the prefix, and their feeds: the stays of nodes, each from joining to leaving, with
+ * the feeds that the union does not contain yet.
  *
- * A round is *determined* by a stay whose feeds say which of its operations was the newest at it.
- * The union may stand at a round that all stays determine, and at no other. So one that does not
- * tell, or whose feed cannot be believed, holds the union back, and is named.
+ * A stay *determines* a round if its feeds say which of its operations was the newest at that
+ * round. The union can be at a round that all stays determine, and at no other. So a stay that does
+ * not report, or whose feed is not credible, holds the union back, and is named.
  *
- * One that is silent for longer than the lease may have died with operations that nobody else has,
- * and others may rely on these. So a verdict ends it, and a *generation*: all nodes go back to the
- * newest round that it determines, too. Feeds of an earlier generation count nowhere from then on.
+ * A node that is silent for longer than the lease may have died with operations that nobody else
+ * has, and on which others may rely. So a verdict ends its stay, and with it a *generation*: all
+ * nodes go back to the newest round that it determines, too. Feeds of an earlier generation no
+ * longer count then.
  *
- * The list of writers is made before that of feeds, and the time before both: whoever joins later
+ * Writers are listed before feeds, and the time is read before both: a node that joins later
  * numbers nothing before that time. One thread. */
 #pragma once
 
@@ -23,26 +24,29 @@ struct stay {
     uint32_t node;
     char holder[HOLDER_MAX];
     int64_t lease_ns; /* of its node; 0: not known */
-    /* of its node, when its entry was read; 0: not known, so it tells of no rounds */
+    /* of its node, when its entry was read; 0: not known, so it reports no rounds */
     int64_t clock_error_ns;
-    int64_t heard_of; /* by the medium's clock: when it joined, or put its newest feed */
-    bool has_row;     /* of the newest head */
+    /* last sign of life by the medium's clock: when it joined, wrote its heartbeat, or put its
+     * newest feed */
+    int64_t heard_of;
+    bool has_row; /* in the newest head */
     struct head_writer row;
     bool has_totals;
     struct told_totals totals; /* of the row's feed */
-    struct told_feeds feeds;   /* behind the row, each follows the one before */
+    struct told_feeds feeds;   /* after the row, each follows the preceding one */
     uint64_t doubted;          /* round of a feed that did not follow, when it was read once */
     uint64_t refused;          /* round of a feed that is not counted; 0: none */
-    uint64_t outdated;         /* rounds up to it were told in an earlier generation */
-    int64_t again_at;          /* monotonic: when it is read again */
-    const char *why;           /* it is not counted; NULL: it was not read, or is fine */
-    int64_t age_ns;            /* when it was judged last */
+    uint64_t outdated;         /* rounds up to it were reported in an earlier generation */
+    int64_t again_at;          /* monotonic: when to read that feed again */
+    const char *why;           /* why it is not counted; NULL: it was not read, or is fine */
+    int64_t age_ns;            /* at the last judgement */
     bool is_silent;
-    bool is_unknown; /* its entry is damaged, so it may be any stay: it stands for that */
+    /* its entry is damaged, so it may belong to any stay: this one stands for it */
+    bool is_unknown;
 };
 DEFINE_VECTOR(stay_list, struct stay);
 
-/* An object of writers/. What it says stays the same as long as it lives. */
+/* An object of writers/. Its content, except the time, is constant. */
 struct entry_seen {
     uint64_t number;
     uint64_t epoch; /* of the stay; 0: it cannot be read */
@@ -50,7 +54,7 @@ struct entry_seen {
     int64_t lease_ns, clock_error_ns;
     char holder[HOLDER_MAX];
     int64_t modified;
-    int64_t again_at; /* monotonic: when it is read again */
+    int64_t again_at; /* monotonic: when to read it again */
     bool is_there;
 };
 
@@ -58,35 +62,35 @@ struct stays {
     struct prefix *prefix;
     struct busy *busy;
     int64_t lease_ns;
-    struct stay_list list; /* by epoch; not those that a later stay of their node has replaced */
+    struct stay_list list; /* by epoch; without those replaced by a later stay of their node */
     VECTOR(struct entry_seen) entries; /* by number */
     struct numbers ended;              /* stays with a verdict; sorted */
     uint64_t generation;               /* of the newest head */
-    size_t bytes, bytes_max;           /* of feeds that are kept */
+    size_t bytes, bytes_max;           /* of feeds kept in memory */
     int64_t judge_at, ended_at;        /* monotonic: when to judge, and to list `ended`, again */
     bool most_are_silent;
 };
 
 #define WRITERS "writers"
-/* Reads an object of it, as prefix_read_object(). Any thread. */
+/* Reads an object of writers/, as prefix_read_object(). Any thread. */
 CAIRN_MUST_CHECK int writer_entry_read(struct prefix *prefix, uint64_t number,
                                        struct writer_entry *ret);
 
 void stays_init(struct stays *stays, struct prefix *prefix, struct busy *busy, int64_t lease_ns);
 void stays_done(struct stays *stays);
 
-/* Only the rows of the head are known, and no feed. */
+/* Starts with the rows of the head, and no feed. */
 void stays_begin(struct stays *stays, const struct head *head);
-/* Lists writers, then feeds, and reads what is new. -EAGAIN: they changed meanwhile. */
+/* Lists writers, then feeds, and reads new ones. -EAGAIN: they changed meanwhile. */
 CAIRN_MUST_CHECK int stays_look(struct stays *stays, const struct head *head);
-/* Is the inode of a number that the node of this stay reserved? */
+/* Does the inode have a number reserved by the node of this stay? */
 bool stays_owns(const struct stays *stays, uint64_t epoch, uint64_t ino);
 
-/* The newest round that the stay determines, up to `round`, behind `cut`; 0: none. */
+/* The newest round that the stay determines, after `cut` and up to `round`; 0: none. */
 uint64_t stay_round(const struct stay *stay, uint64_t round, uint64_t cut);
-/* The same of all stays together. */
+/* The newest such round that all stays determine. */
 uint64_t stays_round(const struct stays *stays, uint64_t round, uint64_t cut);
-/* How many feeds of the stay belong to a round that all determine. */
+/* How many feeds of the stay a head for that round includes. */
 size_t stay_feeds_up_to(const struct stay *stay, uint64_t round);
 static inline bool stay_has_left(const struct stay *stay)
 {
@@ -94,25 +98,25 @@ static inline bool stay_has_left(const struct stay *stay)
            (stay->feeds.count > 0 && stay->feeds.at[stay->feeds.count - 1].flags & FEED_LEAVES);
 }
 
-/* Writes the rows of a head for that round, and its sums and largest numbers. Of a dead stay they
- * say that it ended. -E2BIG: they are too many. -EAGAIN: a feed of the rows cannot be read now. */
+/* Fills a head for that round: its rows, sums and largest numbers. Rows of dead stays say that they
+ * ended. -E2BIG: too many rows. -EAGAIN: a feed of the rows cannot be read now. */
 CAIRN_MUST_CHECK int stays_fill_head(struct stays *stays, uint64_t round, struct head *head);
-/* The head was created: what it has need not be kept. */
+/* The head was created: drops the feeds that it includes. */
 void stays_merged(struct stays *stays, const struct head *head);
 
 /* --- verdicts.c ------------------------------------------------------------------------------- */
 
-/* Says who fell silent, and who is heard again. */
+/* Logs which nodes fell silent, and which report again. */
 CAIRN_MUST_CHECK int stays_judge(struct stays *stays, int64_t now_monotonic);
 
-/* This epoch is over. 0 also if that was said before. */
+/* Puts a verdict: this epoch is over. 0 also if there is one already. */
 CAIRN_MUST_CHECK int ended_put(struct prefix *prefix, uint64_t epoch, enum ended_why why,
                                uint64_t by);
 CAIRN_MUST_CHECK int stays_look_at_ended(struct stays *stays, int64_t now_monotonic);
-/* Ends those that were silent for longer than the lease when they were judged; none, where more
+/* Ends the stays that were silent for longer than the lease at the last judgement; none if more
  * than half are. `by`: this node's epoch. */
 CAIRN_MUST_CHECK int stays_give_verdicts(struct stays *stays, uint64_t by);
-/* The longest of all nodes. */
+/* The longest lease of all nodes. */
 int64_t stays_lease(const struct stays *stays);
 /* It ended without leaving, and no head says so yet. */
 bool stay_is_dead(const struct stays *stays, const struct stay *stay);

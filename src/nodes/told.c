@@ -33,7 +33,7 @@ static int read_feed(struct prefix *prefix, uint64_t round, uint64_t epoch, stru
     return r;
 }
 
-/* Numbers that no store gives out would be in the next head, which nobody could read. */
+/* Numbers that no store can assign would make the next head unreadable. */
 static bool numbers_are_possible(const struct feed *feed)
 {
     return feed->epoch < EPOCH_LAST && feed->max_ino <= INO_MAX &&

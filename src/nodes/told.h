@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Feeds as the merger reads them. What one says is believed only as far as it harms its own node
- * alone. One thread. */
+/* Feeds as the merger reads them. A feed is trusted only in statements that could harm no other
+ * node than its own. One thread. */
 #pragma once
 
 #include "codec/hash.h"
 #include "format/feed.h"
 #include "prefix/prefix.h"
 
-#define TOLD_BYTES_MAX (256 * MIB) /* of all feeds that are kept until they are merged */
+#define TOLD_BYTES_MAX (256 * MIB) /* for all feeds kept until they are merged */
 
-/* Work that takes long says again and again that it goes on: so the lease does not run out. */
+/* Called again and again during long work, so that the lease does not expire. */
 struct busy {
     void (*say)(void *arg);
     void *arg;
@@ -24,25 +24,25 @@ struct told_totals {
     uint64_t max_ino, max_id;
 };
 
-/* One that was read. */
+/* A feed that was read. */
 struct told {
     uint64_t epoch;
     uint32_t node, flags;
-    uint64_t generation; /* of the union that its node knew */
+    uint64_t generation; /* of the union known to its node */
     uint64_t from, to, lo, hi;
     uint8_t previous[HASH_LEN], hash[HASH_LEN];
     uint32_t record_count;
-    uint64_t head; /* of its node's own ones, that names its content */
+    uint64_t head; /* of the node's own heads, the one that names its content */
     struct told_totals totals;
     uint8_t *bytes; /* NULL: it is read again when it is merged */
     size_t len;
 };
 
-/* Reads feeds/ROUND-EPOCH. prefix_object_is_lost() of the result, or -EPROTONOSUPPORT: it is
- * missing, damaged, another's, impossible, or of a newer version. */
+/* Reads feeds/ROUND-EPOCH. If prefix_object_is_lost() of the result, or -EPROTONOSUPPORT: it is
+ * missing, damaged, of another prefix, impossible, or of a newer version. */
 CAIRN_MUST_CHECK int told_read(struct prefix *prefix, uint64_t round, uint64_t epoch,
                                struct told *ret);
-/* Its records: *ret_feed is in told->bytes, which are there then. -EUCLEAN: it is not what it was.
- */
+/* Opens its records: *ret_feed points into told->bytes, which are loaded. -EUCLEAN: it has
+ * changed. */
 CAIRN_MUST_CHECK int told_open(struct prefix *prefix, struct told *told, struct feed *ret_feed);
 void told_forget(struct told *told);

@@ -11,12 +11,12 @@
 #include "prefix/heads.h"
 #include "prefix/runs.h"
 
-/* Runs of the union and of a node have numbers of the same epoch, and readers keep both in one
- * directory. No node makes as many of its own. */
+/* Runs of the union and of a node have ids of the same epoch, and readers store both in one
+ * directory. No node makes so many runs of its own. */
 #define UNION_RUN (1ull << 23)
 #define BUSY_ROWS 4096u
 
-/* --- what a head has -------------------------------------------------------------------------- */
+/* --- the state of a head ---------------------------------------------------------------------- */
 
 struct adopting {
     struct view_adoption *adoption;
@@ -63,7 +63,7 @@ static int fill_view(struct union_names *names, struct view *view)
     struct prefix *prefix = names->prefix;
     const struct head *head = &prefix->head;
     struct lost_object lost;
-    /* A head may come before the first name does. */
+    /* a head may exist before the first name does */
     if (head->run_count == 0)
         return view_track(view);
     TRY(runs_fetch(prefix, head->runs, head->run_count, &lost));
@@ -124,7 +124,7 @@ int union_apply(struct union_names *names, struct stays *stays, const struct hea
 
 /* --- the next head ---------------------------------------------------------------------------- */
 
-/* A session may last for years: what goes beyond the room beside its epoch goes above that. */
+/* A session may last for years: ids beyond the room beside its epoch continue above it. */
 static uint64_t new_run_id(struct union_names *names)
 {
     uint64_t number = ++names->next_run;
@@ -132,7 +132,7 @@ static uint64_t new_run_id(struct union_names *names)
            number % UNION_RUN;
 }
 
-/* What the runs that there are reach to; rounds go on without a run. */
+/* The cut that the existing runs reach; rounds may pass without a run. */
 static uint64_t runs_cut(const struct head *head)
 {
     return head->run_count > 0 ? head->runs[head->run_count - 1].cut : 0;
@@ -163,8 +163,8 @@ static int merge_runs(struct union_names *names, struct run_info *runs, size_t *
     return runs_merge_from(names->prefix->local, names->prefix->room, &info, runs, count, first);
 }
 
-/* The cut's rows become a run, which may be merged with runs before it, as those of a writer are.
- */
+/* Writes the cut's rows to a run, which may be merged with earlier runs, like those of a single
+ * writer. */
 static int put_rows(struct union_names *names, struct view_cut *cut, struct head *head)
 {
     struct prefix *prefix = names->prefix;
@@ -188,7 +188,7 @@ static int put_rows(struct union_names *names, struct view_cut *cut, struct head
     return 0;
 }
 
-/* Numbers of other stores are in it: it is of an epoch that is above all of them. */
+/* Returns an epoch above those of all stores, as their numbers occur in the head. */
 static uint64_t epoch_of(const struct prefix *prefix, const struct head *head)
 {
     uint64_t epoch = max_u64(prefix->local->epoch, prefix->head.epoch);
@@ -210,7 +210,7 @@ static void describe(const struct union_names *names, struct head *head)
     head->epoch = epoch_of(prefix, head);
 }
 
-/* Runs that the head does not name any more go from this machine. It is no harm if they do not. */
+/* Removes runs that the head does not name from this machine. A failure is harmless. */
 static void tidy(const struct union_names *names)
 {
     const struct prefix *prefix = names->prefix;

@@ -14,7 +14,7 @@
 #define BATCH 500u
 #define WATCHED_MAX 1000000u
 
-/* In the order in which they go: what names others before these, a copy before the run. */
+/* In the order of deletion: objects that name others first, a copy before the run. */
 enum kind { HEAD, COPY, RUN, FEED, WRITER, ENDED, KINDS };
 static const char *const directories[KINDS] = {"heads", "copies",  "runs",
                                                "feeds", "writers", "ended"};
@@ -24,7 +24,7 @@ static const char *const reasons[KINDS] = {"a later head is there",   "no head n
 
 struct unneeded {
     uint64_t kind, number, epoch; /* epoch: of a feed */
-    int64_t since;                /* monotonic: when it was seen first */
+    int64_t since;                /* monotonic: when it was first seen */
     uint64_t length;
 };
 DEFINE_VECTOR(unneeded_list, struct unneeded);
@@ -61,7 +61,7 @@ static int compare_unneeded(const void *a, const void *b)
 
 /* --- what is there ---------------------------------------------------------------------------- */
 
-/* A stay without a row that its node came back from has none again. */
+/* A stay without a row, whose node has a later stay, will not get a row again. */
 static bool was_replaced(const struct gc_pass *pass, uint64_t epoch)
 {
     const struct head *head = &pass->gc->prefix->head;
@@ -80,9 +80,9 @@ static bool feed_is_unneeded(const struct gc_pass *pass, uint64_t round, uint64_
     return row ? round < row->feed_round : was_replaced(pass, epoch);
 }
 
-/* Its node has a later stay, which all epochs of this entry come before: a node gives out none that
- * is below its stay. The first entry says that there is the node, and the last one which numbers
- * are not given out yet. */
+/* Its node has a later stay, with a higher number than all epochs of this entry: a node uses no
+ * number below that of its stay. The first entry proves that the node exists, and the last one
+ * which numbers are still unused. */
 static bool writer_is_unneeded(const struct gc_pass *pass, uint64_t number)
 {
     const struct head *head = &pass->gc->prefix->head;
@@ -98,7 +98,7 @@ static bool writer_is_unneeded(const struct gc_pass *pass, uint64_t number)
     return false;
 }
 
-/* An entry of that stay would stand for one that lives. */
+/* Without an entry of that stay; otherwise the entry would count as a living stay. */
 static bool ended_is_unneeded(const struct gc_pass *pass, uint64_t epoch)
 {
     const struct stays *stays = pass->stays;
@@ -110,7 +110,7 @@ static bool ended_is_unneeded(const struct gc_pass *pass, uint64_t epoch)
     return !head_writer_of(&pass->gc->prefix->head, epoch);
 }
 
-/* False: it is needed, or nothing that the union knows. */
+/* False: the object is needed, or unknown to the union. */
 static bool is_unneeded(const struct gc_pass *pass, const char *name, struct unneeded *ret)
 {
     const struct head *head = &pass->gc->prefix->head;
@@ -135,7 +135,7 @@ static int note_object(const struct tier_object *object, void *arg)
     return 0;
 }
 
-/* What was seen unneeded before is so since then. */
+/* Takes over from the last pass since when objects are unneeded. */
 static void carry_over(struct gc_pass *pass)
 {
     struct union_gc *gc = pass->gc;
@@ -168,7 +168,7 @@ static int look(struct gc_pass *pass)
 
 /* --- deleting --------------------------------------------------------------------------------- */
 
-/* A merger that was paused may have been followed by others: then it deletes nothing. */
+/* A merger that was paused may have been replaced by others: then it deletes nothing. */
 static int check_newest(struct prefix *prefix)
 {
     uint64_t newest;
@@ -196,7 +196,8 @@ static int remove_batch(struct prefix *prefix, const struct unneeded *items, siz
         list[i] = names[i];
         bytes += items[i].length;
     }
-    TRY(prefix->tier->ops->sync(prefix->tier)); /* what named them is gone for good */
+    /* the objects that named them must be gone for good */
+    TRY(prefix->tier->ops->sync(prefix->tier));
     TRY(check_newest(prefix));
     TRY(tier_remove_all(prefix->tier, list, count));
     log_info("gc: deleted %zu objects from %s to %s, %llu bytes, in %s: %s, for longer than the "
@@ -227,8 +228,8 @@ static int note_pack(const struct tier_object *object, void *arg)
     return range->has_one || (range->is_sorted && is_pack && id >= range->to);
 }
 
-/* Whose an inode is, its entry says, and which packs a store has that takes the node's place. The
- * union has each inode that its owner has. */
+/* The entry identifies the owner of inodes, and the packs of a store that takes the node's place.
+ * The union has every inode that its owner has. */
 static int writer_has_something(struct prefix *prefix, uint64_t number, bool *ret)
 {
     struct tier *tier = prefix->tier;
@@ -244,7 +245,7 @@ static int writer_has_something(struct prefix *prefix, uint64_t number, bool *re
     return r;
 }
 
-/* 1: it goes. */
+/* 1: it is to be deleted. */
 static int is_due(const struct gc_pass *pass, const struct unneeded *item)
 {
     struct prefix *prefix = pass->gc->prefix;
@@ -257,7 +258,7 @@ static int is_due(const struct gc_pass *pass, const struct unneeded *item)
     return r < 0 ? r : !is_needed;
 }
 
-/* Those that go are forgotten by the next pass, which does not find them. */
+/* The next pass does not find deleted objects, and so forgets them. */
 static int remove_due(struct gc_pass *pass)
 {
     struct union_gc *gc = pass->gc;

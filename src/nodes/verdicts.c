@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Which nodes fell silent, and which stays are over although their nodes did not leave: objects
- * ended/EPOCH. One that is put stays: whoever it names numbers nothing more once it knows, and
- * after the lease even if not. */
+ * ended/EPOCH. A verdict is final: its node numbers nothing more once it has seen it, and after the
+ * lease even if it has not. */
 #include "nodes/stays.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 static void say_silent(const struct stay *stay, int64_t age)
 {
     if (stay->is_silent && stay->why)
-        return; /* the reason was said */
+        return; /* the reason was logged */
     if (stay->is_silent)
         log_warn("nodes: %s (epoch %llu) was not heard of for %.0f s: what all nodes write shows "
                  "elsewhere only when it is back",
@@ -32,7 +32,7 @@ static int64_t judge_interval(const struct stays *stays)
     return (int64_t)min_u64(JUDGE_NS_MAX, (uint64_t)stays->lease_ns / 8);
 }
 
-/* Nodes should have the same; where one has a longer one, it may go on for so long. */
+/* Nodes should have the same lease; a node with a longer one may continue for so long. */
 static int64_t lease_of(const struct stays *stays, const struct stay *stay)
 {
     return stay->lease_ns > stays->lease_ns ? stay->lease_ns : stays->lease_ns;
@@ -54,7 +54,7 @@ static bool any_is_silent(const struct stays *stays)
     return false;
 }
 
-/* One that was silent may be heard by now: no verdict rests on an older look. */
+/* A node that was silent may report again by now: no verdict is based on an older check. */
 int stays_judge(struct stays *stays, int64_t now_monotonic)
 {
     int64_t now;
@@ -84,8 +84,8 @@ static int note_ended(uint64_t epoch, const struct tier_object *object, void *ar
     return 0;
 }
 
-/* A verdict that is missed holds the union back for a moment more, and does nothing else: so these
- * are listed less often than feeds. */
+/* A missed verdict only holds the union back for a moment longer: so verdicts are listed less often
+ * than feeds. */
 int stays_look_at_ended(struct stays *stays, int64_t now_monotonic)
 {
     _cleanup_vector_ struct numbers ended = {0};
@@ -114,7 +114,7 @@ int ended_put(struct prefix *prefix, uint64_t epoch, enum ended_why why, uint64_
     object_name(ENDED, epoch, object);
     ended_encode(&ended, bytes);
     int r = prefix_put_object(prefix, object, bytes, sizeof bytes, true);
-    return r == -EEXIST ? 0 : r; /* another node, or a try before, said so */
+    return r == -EEXIST ? 0 : r; /* another node, or an earlier attempt, has put it */
 }
 
 static int end_stay(struct stays *stays, const struct stay *stay, uint64_t by)
@@ -134,8 +134,9 @@ static bool may_be_dead(const struct stays *stays, const struct stay *stay)
     return !stay_has_left(stay) && !has_ended(stays, stay->epoch);
 }
 
-/* The heartbeats of nodes that fell silent together lie up to a quarter of a lease apart: so one
- * counts with the first of them before its own lease is over. One that lives is never so old. */
+/* The heartbeats of nodes that fell silent together are up to a quarter of a lease apart: so a node
+ * counts together with the first of them before its own lease is over. The age of a living node is
+ * always lower. */
 static bool is_quiet(const struct stays *stays, const struct stay *stay)
 {
     return may_be_dead(stays, stay) && !stay->is_unknown &&
@@ -147,7 +148,8 @@ static bool is_too_silent(const struct stays *stays, const struct stay *stay)
     return may_be_dead(stays, stay) && !stay->is_unknown && stay->age_ns > lease_of(stays, stay);
 }
 
-/* Where most are silent at once, it is rather this node, the store, or a job that is suspended. */
+/* If most nodes are silent at once, the cause is rather this node, the storage, or a suspended
+ * job. */
 static void look_whether_most_are(struct stays *stays)
 {
     size_t quiet = 0, all = 0;

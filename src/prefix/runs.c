@@ -14,8 +14,7 @@
 #define RUN_LIMITED MIB
 #define PIECE (1 * MIB)
 
-/* --- put ----------------------------------------------------------------------------------------
- */
+/* --- put -------------------------------------------------------------------------------------- */
 
 static bool may_send(struct prefix *prefix, uint64_t bytes)
 {
@@ -87,8 +86,7 @@ int run_put(struct prefix *prefix, const struct run_info *info)
     return r;
 }
 
-/* --- looked at, and put again --------------------------------------------------------------------
- */
+/* --- looked at, and put again ----------------------------------------------------------------- */
 
 /* All of the object is read. */
 static int check_run_content(struct prefix *prefix, const struct run_info *info, const char *object)

@@ -153,7 +153,7 @@ void remote_resume(struct remote *remote);
 /* The view, which is of the newest head's state, learns its number. */
 CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 
-/* --- renewer.c ------------------------------------------------------------------------------- */
+/* --- renewer.c -------------------------------------------------------------------------------- */
 
 void *renewer_main(void *remote);
 

@@ -91,8 +91,7 @@ int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
     return 0;
 }
 
-/* --- between two rounds ------------------------------------------------------------------------
- */
+/* --- between two rounds ----------------------------------------------------------------------- */
 
 void remote_scrub_runs(struct remote *remote)
 {

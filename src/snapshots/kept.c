@@ -3,8 +3,7 @@
 
 #include "view/remote.h"
 
-/* --- heads that stay ---------------------------------------------------------------------------
- */
+/* --- heads that stay -------------------------------------------------------------------------- */
 
 /* How many of them have a number below this one. */
 static size_t count_before(const struct kept *kept, uint64_t number)
@@ -117,8 +116,7 @@ static void add_named(struct snapshots *snapshots, const struct kept_head *heads
     }
 }
 
-/* --- all that stays ----------------------------------------------------------------------------
- */
+/* --- all that stays --------------------------------------------------------------------------- */
 
 /* In the order of their numbers. Clocks may have gone back between two heads, so that one counts as
  * no younger than those behind it. */
