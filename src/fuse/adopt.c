@@ -39,7 +39,7 @@ static const struct {
     [WIRE_COPY_FILE_RANGE] = {REQUEST_MAY_BE_APPLIED, 0},
 };
 
-/* The record of the request that the thread has received, if it is a resent one. */
+/* The recorded state of the thread's current request, if it is a resent one. */
 static _Thread_local struct stage_request returned;
 
 static bool is_answered(uint32_t opcode)
@@ -48,7 +48,7 @@ static bool is_answered(uint32_t opcode)
            opcode != WIRE_INIT;
 }
 
-/* The caller is gone: the kernel does not know what was opened for it, unless the dead daemon has
+/* The caller is gone: the kernel does not know the opened handle, unless the dead daemon has
  * answered. */
 static void undo_opening(struct front *front, const struct stage_request *left)
 {
@@ -91,8 +91,7 @@ void adopt_enter(struct front *front, bool is_resumed)
         note_handle(front, header);
 }
 
-/* All requests in flight were resent before this one: a record that is left has no
- * caller any more. */
+/* All requests in flight were resent before this one: a remaining record has no caller any more. */
 static void adopt_settle(struct front *front)
 {
     struct stage_request left;
@@ -154,7 +153,7 @@ int adopt_session(struct front *front, char **ret_text)
     return r < 0 ? r : replay_init(front, ret_text);
 }
 
-/* The notice is a header without content. A kernel that does not know it gives EINVAL. */
+/* The notification is a header without content. A kernel that does not know it returns EINVAL. */
 static bool ask_to_resend(struct front *front)
 {
     struct wire_out_header notice = {.len = sizeof notice, .error = WIRE_NOTIFY_RESEND};
@@ -162,10 +161,10 @@ static bool ask_to_resend(struct front *front)
         return false;
     if (write(fuse_session_fd(front->se), &notice, sizeof notice) == (ssize_t)sizeof notice)
         return true;
-    return errno != EINVAL; /* else the mount is over */
+    return errno != EINVAL; /* otherwise the mount has ended */
 }
 
-/* A FORGET that the dead daemon had received is not sent again. */
+/* A FORGET received by the dead daemon is not resent. */
 static void forget_unknown(struct front *front)
 {
     const uint64_t *nameless;
@@ -186,7 +185,7 @@ void adopt_begin(struct front *front)
         left_settle(front);
 }
 
-/* --- what the kernel keeps -------------------------------------------------------------------- */
+/* --- what the kernel has cached --------------------------------------------------------------- */
 
 bool adopt_must_notify(struct front *front, uint64_t ino)
 {

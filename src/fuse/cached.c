@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-/* For how long the kernel may cache attributes.
+/* How long the kernel may cache attributes.
  *
- * Nearly all changes are its own, and with most of them it counts a version of the inode's
- * attributes: an answer that it asked for before, and takes after, is dropped. Some it only marks
- * as old, and an older answer, taken last, would be cached: a directory whose entries change, ctime
- * after a rename or a change of xattrs, blocks after fallocate, all of these after stores through a
- * map. What is written while its caller goes on (io_submit(2), io_uring) it marks when that begins,
- * and not when it has ended. And it does not look for setuid bits that a write takes away. A notice
- * counts a version, too. So
+ * Nearly all changes are made by the kernel itself, and for most of them it increments a version of
+ * the inode's attributes: an answer to an earlier request that arrives later is dropped. After some
+ * changes it only marks the attributes as old, so that an older answer arriving later would be
+ * cached: a directory after a change of its entries, ctime after a rename or a change of xattrs,
+ * blocks after fallocate, all of these after writes through a mapping. For asynchronous writes
+ * (io_submit(2), io_uring) it marks the attributes when the write begins, and not when it has
+ * ended. And it does not notice that a write clears setuid bits. A notification increments the
+ * version, too. So
  *
- *   - after a rename, a change of xattrs, fallocate, a page of a map: the kernel is told, each time
- *     (cached_marked())
- *   - of files that are open, or have such bits, it is told with the first change after they were
- *     answered for (cached_changed()); and when they are opened to be written, since until then
- *     they may have been answered for without a place
- *   - so it is of directories, but not where only the thread that makes the change asked since it
- *     was told last: that has taken its answers, and the mark is enough, which comes with success
- *     (cached_entries_changed())
- *   - the answer to a setattr or a link is taken without a look at versions: it is not cached
+ * - after a rename, a change of xattrs, fallocate, or a write of a mapped page the kernel is
+ *   always notified (cached_marked())
+ * - for files that are open, or have such bits, it is notified of the first change after their
+ *   attributes were answered (cached_changed()); and when they are opened for writing, since
+ *   before that they may have been answered without an entry here
+ * - likewise for directories, unless only the thread that makes the change got attributes since
+ *   the last notification: that thread has its answers already, and the mark, which comes with
+ *   success, suffices (cached_entries_changed())
+ * - the answer to a setattr or a link is accepted regardless of versions: it is not cached
  *
- * An older time of access may show in any case.
+ * An outdated time of access may be visible in any case.
  *
- * What was answered for has a place in `cached`, taken before its attributes were read (again). A
- * thread that changes attributes gives the place up after the change and before the reply, and then
- * tells: each answer that came without the change is told of. Where no place is free, the answer is
- * not cached. */
+ * An inode whose attributes were answered has an entry in `cached`, made before the attributes were
+ * read (again). A thread that changes attributes removes the entry after the change and before the
+ * reply, and then notifies: this covers every answer without the change. Without a free entry, the
+ * answer is not cached. */
 #include "base/clock.h"
 #include "fuse/internal.h"
 
 #define SETTLED_NS (10ll * 1000000000)
-#define BY_MANY 0 /* also by a process that has no number here */
+#define BY_MANY 0 /* also a process without a number in this namespace */
 
 static struct cached_set *set_of(struct front *front, uint64_t ino)
 {
@@ -58,8 +59,9 @@ static struct cached *find_locked(struct cached_set *set, uint64_t ino)
     return NULL;
 }
 
-/* One that is free, or the oldest, after a while. Not at once: the kernel may not have got yet what
- * the place was taken for, and not know the inode, so that it could not be told. */
+/* Finds a free entry, or the oldest one if it is old enough. A recent entry is not evicted: the
+ * kernel may not have received the answer yet, and so not know the inode, and could not be
+ * notified. */
 static struct cached *find_place_locked(struct cached_set *set, int64_t now)
 {
     check_held(&set->lock);
@@ -73,8 +75,9 @@ static struct cached *find_place_locked(struct cached_set *set, int64_t now)
     return now - oldest->taken >= SETTLED_NS ? oldest : NULL;
 }
 
-/* Evicts an entry; it stays findable until the kernel was notified, and the lock is released
- * meanwhile. False: it was requested again, or has changed, or another thread found a slot. */
+/* Evicts an entry; it can still be found until the kernel was notified, and the lock is released
+ * meanwhile. False: the inode was requested again, or has changed, or another thread found an
+ * entry. */
 static bool evict_locked(struct front *front, struct cached_set *set, struct cached *place,
                          uint64_t successor)
 {
@@ -87,7 +90,7 @@ static bool evict_locked(struct front *front, struct cached_set *set, struct cac
     return place->ino == before.ino && place->taken == before.taken && !find_locked(set, successor);
 }
 
-/* False: all places are taken. */
+/* False: no entry is free. */
 static bool take_slot(struct front *front, uint64_t ino, pid_t asker)
 {
     struct cached_set *set = set_of(front, ino);

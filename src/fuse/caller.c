@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The caller of a request. The kernel gives user and group; the rest is in /proc. */
+/* The caller of a request. The kernel supplies user and group; the rest comes from /proc. */
 #include <errno.h>
 #include <limits.h>
 #include <linux/capability.h>
@@ -20,7 +20,7 @@ static bool is_member(gid_t gid, void *arg)
     return false;
 }
 
-/* Over our own user namespace: root of another one has all capabilities, too. */
+/* In our own user namespace: root of another one has all capabilities there, too. */
 static bool is_admin(void *arg)
 {
     char path[64], ours[64] = "", theirs[64] = "", line[256];
@@ -51,7 +51,7 @@ bool caller_is_dying(pid_t tid)
     char path[64], line[256];
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
     FILE *f = tid > 0 ? fopen(path, "re") : NULL;
-    if (!f) /* gone, or hidden from us (hidepid=) */
+    if (!f) /* the process has exited, or is hidden from us (hidepid=) */
         return tid > 0 && kill(tid, 0) < 0 && errno == ESRCH;
     bool fatal = false;
     unsigned long long pending;

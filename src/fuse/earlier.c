@@ -7,7 +7,7 @@
 
 #define THREADS 4u
 #define QUEUE_MAX 1024u
-/* The mode of now counts, and gc may take a snapshot. */
+/* The current mode applies, and gc may remove a snapshot: so attributes expire quickly. */
 #define TIMEOUT_S 1.0
 
 /* --- what is refused -------------------------------------------------------------------------- */
@@ -20,7 +20,7 @@ static uint64_t argument_u64(const struct wire_in_header *header, size_t at)
     return value;
 }
 
-/* A name in the arguments; "": there is none. *next: where they go on behind it. */
+/* Returns a name in the arguments; "": none. *next: offset after it. */
 static const char *argument_name(const struct wire_in_header *header, size_t at, size_t *next)
 {
     const char *name = (const char *)(header + 1) + at;
@@ -30,7 +30,7 @@ static const char *argument_name(const struct wire_in_header *header, size_t at,
     return len < most ? name : "";
 }
 
-/* The inode besides that of the header that a request is about; 0: none. */
+/* The inode that a request concerns in addition to that of the header; 0: none. */
 static uint64_t other_inode(const struct wire_in_header *header)
 {
     switch (header->opcode) {
@@ -45,8 +45,8 @@ static uint64_t other_inode(const struct wire_in_header *header)
     }
 }
 
-/* Is .history to be removed, replaced, or to get another name? That it cannot be made while it is
- * found, the kernel sees to. */
+/* Does the request remove, replace or rename .history? The kernel itself prevents creating it, as
+ * it exists. */
 static bool is_about_top(struct front *front, const struct wire_in_header *header)
 {
     size_t next;
@@ -83,10 +83,10 @@ bool earlier_refuses(struct front *front)
 struct call {
     struct front *front;
     fuse_req_t req;
-    /* Answers; -EAGAIN: it would have to wait. */
+    /* Answers; -EAGAIN: it would have to wait */
     int (*run)(struct call *call, bool waits);
     uint64_t ino;
-    char *name; /* lent by the request, until it is queued */
+    char *name; /* borrowed from the request until the call is queued */
     size_t size;
     off_t offset;
     int whence;
@@ -94,16 +94,16 @@ struct call {
     struct fuse_file_info fi;
     pid_t pid;
     bool is_queued;
-    _Atomic bool is_answered; /* the one that sets it answers; else `req` may be gone */
+    _Atomic bool is_answered; /* the thread that sets it answers; otherwise `req` may be invalid */
 };
 
-/* True: the caller of this answers. */
+/* True: the calling thread must answer. */
 static bool claim(struct call *call)
 {
     if (atomic_exchange(&call->is_answered, true))
         return false;
     if (call->is_queued)
-        fuse_req_interrupt_func(call->req, NULL, NULL); /* waits for one that is being called */
+        fuse_req_interrupt_func(call->req, NULL, NULL); /* waits for a callback in progress */
     return true;
 }
 
@@ -116,13 +116,13 @@ static int answer_error(struct call *call, const char *what, int r)
     return 0;
 }
 
-/* The kernel asks for the caller, which got a signal. One that is to die does not wait for the
+/* Called when the caller has received a signal. A caller that is about to die does not wait for the
  * remote. */
 static void on_interrupted(fuse_req_t req, void *arg)
 {
     struct call *call = arg;
     if (caller_is_dying(call->pid) && !atomic_exchange(&call->is_answered, true))
-        (void)fuse_reply_err(req, EINTR); /* then `call` may be gone */
+        (void)fuse_reply_err(req, EINTR); /* from now on `call` may be invalid */
 }
 
 static void free_call(struct call *call)
@@ -139,7 +139,7 @@ static void run_queued(void *arg)
     free_call(call);
 }
 
-/* In this thread, if it need not wait. */
+/* Runs it in this thread, if it need not wait. */
 static void start(fuse_req_t req, const struct call *like)
 {
     struct call call = *like;
@@ -209,7 +209,7 @@ void earlier_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     start(req, &(struct call){.run = run_lookup, .ino = parent, .name = (char *)(uintptr_t)name});
 }
 
-/* What is gone is looked up again. */
+/* An inode that is gone is looked up again. */
 static int of_inode(int r)
 {
     return r == -ENOENT ? -ESTALE : r;
@@ -263,7 +263,7 @@ void earlier_readlink(fuse_req_t req, fuse_ino_t ino)
     start(req, &(struct call){.run = run_readlink, .ino = ino});
 }
 
-/* `buf`: of call->size bytes; NULL: the length alone. */
+/* `buf`: call->size bytes; NULL: only the length was requested. */
 static int answer_xattr(struct call *call, const char *what, ssize_t len, const char *buf)
 {
     if (len < 0)
@@ -325,7 +325,7 @@ void earlier_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *f
     start(req, &(struct call){.run = run_open, .ino = ino, .fi = *fi});
 }
 
-/* One that a daemon before this one opened holds nothing here. */
+/* A handle opened by an earlier daemon has no resources here. */
 void earlier_release(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi)
 {
     struct front *front = front_of(req);
@@ -392,7 +392,7 @@ static void reply_reading(const struct fetch_answer *answer, void *arg)
     free(reading);
 }
 
-/* The state is open, and stays so until the answer. */
+/* The state is open, and stays open until the answer. */
 static int run_read(struct call *call, bool waits)
 {
     int r = fs_past_open(call->front->fs, call->ino, waits);

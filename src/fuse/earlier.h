@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Requests for MNT/.history (fs/past.h): handlers, each for inodes of which fs_is_past() is true.
- * What would wait for the remote, or for a state that is being opened, goes on in threads of its
- * own, `cairn-history`: those that answer for the newest state never wait for it. */
+/* Requests for MNT/.history (fs/past.h): handlers for inodes of which fs_is_past() is true. A
+ * request that would wait for the remote, or for a state that is being opened, continues in a
+ * separate thread, `cairn-history`: threads that answer for the newest state never wait for it. */
 #pragma once
 
 #include "fs/past.h"
 #include "fuse/ops.h"
 
-/* Does the request that the thread is working on mean to change what cannot be changed, an earlier
- * state or .history itself? True: it is answered. */
+/* Does the thread's current request try to change an earlier state, or .history itself? True: it
+ * has been answered with an error. */
 bool earlier_refuses(struct front *front);
 
-/* The threads, and their end: all requests are answered. */
+/* Starts or ends the threads; at the end all requests are answered. */
 CAIRN_MUST_CHECK int earlier_start(struct front *front);
 void earlier_stop(struct front *front);
 
 void earlier_lookup(fuse_req_t req, fuse_ino_t parent, const char *name);
-/* .history itself, in the root. */
+/* Requests for .history itself, in the root. */
 void earlier_lookup_top(fuse_req_t req);
 void earlier_getattr(fuse_req_t req, fuse_ino_t ino);
 void earlier_readlink(fuse_req_t req, fuse_ino_t ino);
-/* Files and directories. */
+/* Requests for files and directories. */
 void earlier_open(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi);
 void earlier_release(fuse_req_t req, fuse_ino_t ino, const struct fuse_file_info *fi);
 void earlier_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, bool plus);

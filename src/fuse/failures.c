@@ -9,11 +9,11 @@
 #include "fs/past.h"
 #include "fuse/internal.h"
 
-/* The requests of the kernel, each with the offset of its file name behind the header. */
+/* The requests of the kernel, with the offset of their file name after the header. */
 static const struct call {
     uint32_t opcode;
     const char *name;
-    int name_at; /* -1: it is about the inode alone */
+    int name_at; /* -1: it concerns only the inode */
 } calls[] = {{1, "lookup", 0},      {3, "stat", -1},         {4, "setattr", -1},
              {5, "readlink", -1},   {6, "symlink", 0},       {8, "mknod", 16},
              {9, "mkdir", 8},       {10, "unlink", 0},       {11, "rmdir", 0},
@@ -74,7 +74,8 @@ void failures_done(struct failures *failures)
     mutex_done(&failures->lock);
 }
 
-/* The same again goes to the end: the list is in order of the last time. False: it is new. */
+/* Moves a repeated failure to the end: the list is in order of the last occurrence. False: it is
+ * new. */
 static bool repeat_locked(struct failures *failures, const struct front_failure *wanted)
 {
     check_held(&failures->lock);
@@ -105,7 +106,7 @@ static void add_failure_locked(struct failures *failures, const struct front_fai
     failures->list[failures->count++] = *failure;
 }
 
-/* Not in the lock: a path may have to be read. */
+/* Call without the lock: a path may have to be read. */
 static char *path_of(struct front *front, uint64_t ino, const char *name)
 {
     char *path =
@@ -153,7 +154,8 @@ int front_failed_now(struct front *front, int r)
     const struct wire_in_header *header = current.header;
     const struct call *call = call_of(header->opcode);
     int error = client_errno(r);
-    /* Without a cause it is none: the kernel looks the name up again, and repeats the call. */
+    /* ESTALE without a cause is no failure: the kernel looks the name up again, and repeats the
+     * call. */
     if (!is_failure(error) || (error == ESTALE && !*cause_text()))
         return error;
     const char *body = (const char *)header + WIRE_IN_HEADER_LEN;

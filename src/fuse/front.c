@@ -109,7 +109,7 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
     if (r < 0) {
         if (!*ret_text)
             *ret_text = xasprintf("starting FUSE failed: %s", strerror(-r));
-        /* the next one may go on with it */
+        /* the next daemon may continue with it */
         front->is_mounted = front->is_mounted && !options->adopted;
         front_stop(front);
         front_free(front);
@@ -124,10 +124,10 @@ int front_start(const struct front_options *options, struct fs *fs, struct store
 
 void front_changed(struct front *front, const uint64_t *inos, size_t count, bool has_content)
 {
-    const off_t from = has_content ? 0 : -1; /* to the end; negative: attributes alone */
+    const off_t from = has_content ? 0 : -1; /* to the end; negative: only attributes */
     if (has_content)
         atomic_store(&front->changed_at, clock_monotonic_ns());
-    /* -ENOENT: the kernel does not know it */
+    /* -ENOENT: the kernel does not know the inode */
     for (size_t i = 0; i < count && !atomic_load(&front->stopping); i++)
         (void)fuse_lowlevel_notify_inval_inode(front->se, inos[i], from, 0);
     if (has_content && count)
@@ -174,8 +174,8 @@ static void drop_parked(struct front *front, struct parked_list *list)
     }
 }
 
-/* The first whose wait could be taken back. *ret_more: there are others, whose function is being
- * called. */
+/* Takes the first waiting fsync whose wait could be cancelled. *ret_more: there are others, whose
+ * callback is running. */
 static struct syncing *take_syncing(struct front *front, bool *ret_more)
 {
     struct syncing *syncing;
@@ -189,7 +189,7 @@ static struct syncing *take_syncing(struct front *front, bool *ret_more)
     return syncing;
 }
 
-/* fsyncs that wait, for a remote perhaps for hours, fail now: what they asked for is not so. */
+/* Waiting fsyncs, perhaps for a remote for hours, fail now: their data is not durable. */
 static void end_syncing(struct front *front)
 {
     uint64_t seen = event_count(&front->progress);
@@ -212,7 +212,8 @@ void front_stop(struct front *front)
         return;
     lost_pages_stop(front);
     if (front->is_mounted && mounted_is_here(front))
-        mounted_end(front); /* while requests are answered: the kernel may have pages to write */
+        /* while requests are still answered: the kernel may have pages to write */
+        mounted_end(front);
     atomic_store(&front->stopping, true);
     event_signal(&front->progress);
     if (front->resumer_started) {
@@ -221,7 +222,7 @@ void front_stop(struct front *front)
     }
     end_threads(front);
     earlier_stop(front);
-    fs_end_reads(front->fs); /* they answer through the session */
+    fs_end_reads(front->fs); /* reads in progress answer through the session */
     drop_parked(front, &front->locked.content);
     drop_parked(front, &front->locked.changes);
     end_syncing(front);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Before a hand-over the daemon receives nothing more, and answers what it has received. A daemon
- * that dies in the middle of a call leaves it to its successor (adopt.c), but a kernel that cannot
- * send again would have it fail, and one whose bytes are just copied may fail anywhere.
+/* Before a hand-over the daemon stops receiving, and answers the requests that it has received. A
+ * daemon that dies in the middle of a call leaves the call to its successor (adopt.c), but if the
+ * kernel cannot resend it, it would fail, and so might one that is just being received.
  *
- * Only threads that have a turn receive: front_hold() takes all turns, and keeps them. */
+ * Only threads with a turn receive: front_hold() takes all turns, and keeps them. */
 #include "base/clock.h"
 #include "fuse/internal.h"
 
@@ -22,7 +22,7 @@ static bool kernel_resends(const struct front *front)
 static unsigned count_held_requests(struct front *front)
 {
     LOCK_SCOPE(&front->locked.lock);
-    unsigned count = 0; /* not the one that is being repeated */
+    unsigned count = 0; /* not counting the one being repeated */
     const struct parked *parked;
     const struct syncing *syncing;
     TAILQ_FOREACH(parked, &front->locked.content, link)
@@ -34,8 +34,7 @@ static unsigned count_held_requests(struct front *front)
     return count;
 }
 
-/* Requests that wait for room, or for a horizon, may stay unanswered where the kernel sends them
- * again. */
+/* Requests that wait for room, or for a horizon, may stay unanswered if the kernel resends them. */
 static bool is_answered(struct front *front, bool resends)
 {
     unsigned waiting = resends ? count_held_requests(front) : 0;

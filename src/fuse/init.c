@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parts of the kernel's protocol that this libfuse has no name for: TMPFILE, two things that are
- * asked for in the reply to INIT, and one in those to OPEN and CREATE.
+/* Parts of the kernel's protocol that this libfuse does not know: TMPFILE, two flags in the reply
+ * to INIT, and one in replies to OPEN and CREATE.
  *
- *   DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map
- *                         what they read); tried before anything relies on it (self_test.c)
- *   HANDLE_KILLPRIV_V2    we clear setuid bits ourselves, so the kernel need not ask for an xattr
- *                         before every write
- *   PARALLEL_DIRECT_WRITES  several threads may write one file at once with O_DIRECT, within its
- *                         size; from the protocol on whose kernels keep such writes and cached
- *                         pages apart */
+ * DIRECT_IO_ALLOW_MMAP  files that bypass the page cache can still be mapped shared (loaders map
+ *                       the files that they read); tested before anything relies on it
+ *                       (self_test.c)
+ * HANDLE_KILLPRIV_V2    we clear setuid bits ourselves, so the kernel need not request an xattr
+ *                       before every write
+ * PARALLEL_DIRECT_WRITES  several threads may write one file at once with O_DIRECT, within its
+ *                         size; from the protocol version on whose kernels keep such writes and
+ *                         cached pages consistent */
 #include <sys/uio.h>
 
 #include "base/log.h"
@@ -18,9 +19,9 @@
 #define INIT_OUT_FLAGS2 32u
 #define INIT_OUT_LEN FRONT_ANSWER_LEN
 #define PARALLEL_FROM_MINOR 40u /* Linux 6.9 */
-#define OPEN_ANSWER_MAX 160u    /* of CREATE: an entry, too */
+#define OPEN_ANSWER_MAX 160u    /* for CREATE, which also has an entry */
 
-/* libfuse hands no context to these hooks before INIT; one mount a process */
+/* libfuse passes no context to these hooks before INIT; there is one mount per process */
 static struct front *mounting;
 static uint32_t offered_flags;
 
@@ -28,10 +29,10 @@ void front_see_request(struct front *front, void *mem, size_t size)
 {
     struct wire_in_header *header = mem;
     if (header->opcode == WIRE_TMPFILE)
-        header->opcode = WIRE_CREATE; /* the same but for its name, which no other file can have */
+        header->opcode = WIRE_CREATE; /* equal but for its name, which no other file can have */
     /* Its answer has a length of 64 bits. The older one has 32 bits and 32 zeros: the same bytes.
-     * libfuse does not know the new request, and would answer ENOSYS. A kernel that gets ENOSYS for
-     * two calls at once believes that the mount has neither request, and copies by reading and
+     * libfuse does not know the new request, and would answer ENOSYS. If a kernel gets ENOSYS for
+     * two calls at once, it concludes that the mount has neither request, and copies by reading and
      * writing until the next mount. */
     if (header->opcode == WIRE_COPY_FILE_RANGE_64)
         header->opcode = WIRE_COPY_FILE_RANGE;
@@ -64,8 +65,7 @@ static void patch_init(uint8_t *answer)
     memcpy(answer + INIT_OUT_FLAGS2, &flags2, sizeof flags2);
 }
 
-/* The kernel has had its answer from the daemon before us, and must get the same as that one
- * promised. */
+/* The kernel got its answer from the previous daemon; ours must promise the same. */
 static ssize_t answer_init(struct front *front, int fd, const struct iovec *iov)
 {
     uint8_t answer[INIT_OUT_LEN];
@@ -82,7 +82,7 @@ static ssize_t answer_init(struct front *front, int fd, const struct iovec *iov)
     return writev(fd, patched, 2);
 }
 
-/* The answer to OPEN or CREATE, with what current.parallel_writes asks for. */
+/* Completes the answer to OPEN or CREATE if current.parallel_writes is set. */
 static ssize_t answer_parallel_open(int fd, const struct iovec *iov)
 {
     uint8_t answer[OPEN_ANSWER_MAX];
@@ -106,7 +106,7 @@ static ssize_t write_reply(int fd, struct iovec *iov, int count, void *userdata)
     if (mounting && !atomic_exchange(&mounting->init_done, true) && count == 2 &&
         iov[1].iov_len == INIT_OUT_LEN)
         return answer_init(mounting, fd, iov);
-    if (!mounting || out.unique == 0) /* a notice */
+    if (!mounting || out.unique == 0) /* a notification */
         return writev(fd, iov, count);
     turn_answering(&mounting->turns, fd);
     stage_request_answering(mounting->stage, out.unique & ~WIRE_RESENT);

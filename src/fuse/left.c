@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers requests that were in flight when a daemon died, on a kernel that cannot send them again
- * (before Linux 6.9). Its callers wait until each is answered.
+/* Answers requests that were in flight when a daemon died, on a kernel that cannot resend them
+ * (before Linux 6.9). Their callers wait until each is answered.
  *
- * Of each there is what the stage's table says (stage/requests.h), not the request: neither its
- * name nor its arguments. What was done gets the answer that it would have had: from the table
- * alone where that is success, or a length; and for a new name, new attributes, a new file, or what
- * has to be durable first, from the handler of its opcode, which looks at the inode (and handle)
- * that the table names and at nothing else. A handle whose close was received is closed. All else
- * fails with EIO: what changes nothing, what was not done, an open, and what was done in part (a
- * setattr of several things, fallocate, a copy).
+ * For each request only the entry in the stage's table exists (stage/requests.h), and not the
+ * request: neither its name nor its arguments. A request that was applied gets its proper answer:
+ * from the table alone if that is success, or a length; for a new name, new attributes, a new file,
+ * or if something must be made durable first, from the handler of its opcode, which reads only the
+ * inode (and handle) named in the table. If a close was received, its handle is closed. All other
+ * requests fail with EIO: those that change nothing, that were not applied, opens, and partly
+ * applied ones (a setattr of several attributes, fallocate, a copy).
  *
- * A daemon may die after it received a request and before the request has a place in the table. The
- * request then lies in the slab that received it. Nothing of it was done: it fails. */
+ * A daemon may die after it received a request and before the request is in the table. Then the
+ * request is still in the slab that received it. It was not applied: it fails. */
 #include <fcntl.h>
 #include <sys/uio.h>
 
@@ -20,7 +20,7 @@
 #include "fuse/internal.h"
 
 #define ROOT_INO 1u
-#define ARGS_MAX 48u   /* of the requests below, with two names of one byte */
+#define ARGS_MAX 48u   /* of the requests handled here, with two names of one byte */
 #define WRITE_SIZE 16u /* offsets in the arguments of WRITE */
 #define WRITE_FLAGS 32u
 
@@ -44,7 +44,7 @@ static bool needs_length(uint32_t opcode)
     return opcode == WIRE_WRITE || opcode == WIRE_COPY_FILE_RANGE;
 }
 
-/* The table does not say through which of its handles a file was written. */
+/* The table does not record through which of its handles a file was written. */
 static bool must_be_durable(struct front *front, uint64_t ino)
 {
     uint64_t cursor = 0, handle, found;
@@ -55,7 +55,7 @@ static bool must_be_durable(struct front *front, uint64_t ino)
     return false;
 }
 
-/* Would its handler find what it needs, and change nothing? */
+/* Can its handler answer from the table alone, and without changing anything? */
 static bool can_be_handled(struct front *front, const struct stage_request *left)
 {
     static const uint8_t makers[] = {WIRE_SYMLINK, WIRE_MKNOD, WIRE_MKDIR, WIRE_LINK};
@@ -77,7 +77,7 @@ static void put_u32(uint8_t *args, uint32_t value)
     memcpy(args, &value, sizeof value);
 }
 
-/* Only these requests have arguments here: requests that are already applied need no others. */
+/* Only these requests need arguments: requests that are already applied need no others. */
 static void fill_args(struct front *front, const struct stage_request *left, uint8_t *args)
 {
     size_t names = left->opcode == WIRE_SYMLINK                              ? 0
@@ -101,8 +101,8 @@ static uint64_t node_of(const struct stage_request *left)
                                         : ROOT_INO;
 }
 
-/* False: the handler would have it wait, and nothing would answer it. A directory whose entries
- * changed is marked as old by the kernel itself when it gets the answer. */
+/* False: the handler would make it wait, and nobody would answer it. If the entries of a directory
+ * changed, the kernel itself marks its attributes as old when it gets the answer. */
 static bool handle_again(struct front *front, const struct stage_request *left)
 {
     struct {
@@ -129,7 +129,7 @@ static bool answer_itself(struct front *front, const struct stage_request *left,
     size_t len = sizeof(struct wire_out_header) + (with_length ? sizeof length : 0);
     struct wire_out_header out = {.len = (uint32_t)len, .error = error, .unique = left->unique};
     struct iovec iov[2] = {{&out, sizeof out}, {(void *)(uintptr_t)length, sizeof length}};
-    /* else it had been answered */
+    /* otherwise it was answered already */
     return writev(fuse_session_fd(front->se), iov, with_length ? 2 : 1) >= 0;
 }
 
@@ -139,7 +139,7 @@ static void fail(struct front *front, const struct stage_request *left)
         return;
     atomic_fetch_add(&front->adoption.failed, 1);
     if (left->has_handle)
-        (void)fs_release(front->fs, left->handle, false); /* the kernel did not get to know it */
+        (void)fs_release(front->fs, left->handle, false); /* the kernel never learned of it */
 }
 
 static bool closes(const struct stage_request *left)
@@ -149,7 +149,7 @@ static bool closes(const struct stage_request *left)
 
 static void settle_call(struct front *front, const struct stage_request *left)
 {
-    if (closes(left)) { /* its caller went on long ago; only the handle is left */
+    if (closes(left)) { /* its caller has continued; only the handle remains */
         if (!left->is_applied && left->has_handle)
             (void)fs_release(front->fs, left->handle, false);
         (void)answer_itself(front, left, 0);
@@ -174,7 +174,7 @@ static bool has_caller(const struct wire_in_header *header)
 {
     static const uint8_t without[] = {WIRE_FORGET, WIRE_BATCH_FORGET, WIRE_INTERRUPT, WIRE_INIT};
     return header->len >= sizeof *header && header->unique & ~WIRE_RESENT &&
-           header->unique % 2 == 0 && /* else it is that of an INTERRUPT */
+           header->unique % 2 == 0 && /* otherwise the number of an INTERRUPT */
            !is_one_of(header->opcode, without, ARRAY_LEN(without));
 }
 
@@ -189,8 +189,8 @@ static void settle_close(struct front *front, const struct received *received,
         (void)fs_release(front->fs, received->handle, false);
 }
 
-/* The slab may also hold an older header, even of an earlier mount or out of a file's content. So
- * the answer is never success, and the kernel takes it only for a caller that waits. */
+/* The slab may also contain an older header, even of an earlier mount, or part of a file's content.
+ * So the answer is never success, and the kernel accepts it only for a waiting caller. */
 static void settle_received(struct front *front, const struct received *received)
 {
     const struct stage_request left = {.unique = received->header.unique & ~WIRE_RESENT,
@@ -209,7 +209,7 @@ void left_settle(struct front *front)
     struct stage_request left;
     struct received received;
     uint32_t slab = 0;
-    /* before requests of the table lose their places there */
+    /* before requests in the table lose their entries there */
     while (stage_received_next(front->stage, &slab, RECEIVED_OFFSET, &received, sizeof received))
         settle_received(front, &received);
     while (stage_request_take_left(front->stage, &left))

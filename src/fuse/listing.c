@@ -7,8 +7,8 @@ int dir_reply_add(const struct fs_entry *entry, void *arg)
     struct stat st = {.st_ino = entry->ino, .st_mode = entry->type};
     size_t left = d->size - d->len, need;
     if (d->plus) {
-        /* An entry that was removed since it was listed is left out. If its attributes cannot be
-         * read, it comes without them; so does "..", of which the kernel does not look at them. */
+        /* An entry removed since it was listed is omitted. If its attributes cannot be read, it is
+         * listed without them; and so is "..", whose attributes the kernel ignores. */
         struct fuse_entry_param e = {.attr = st};
         if (strcmp(entry->name, "..") != 0 && d->read(d->front, entry->ino, &e) == -ENOENT)
             return 0;

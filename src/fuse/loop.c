@@ -11,20 +11,20 @@
 #include "fuse/internal.h"
 #include "fuse/earlier.h"
 
-/* how often waiting callers are looked at for a fatal signal, and room is tried again */
+/* how often waiting callers are checked for a fatal signal, and room is tried again */
 #define POLL_MS 200
-#define PARKED_SLABS_FREE 3u /* that may be parked without asking */
+#define PARKED_SLABS_FREE 3u /* number that may be parked without asking the stage */
 
 _Thread_local struct current current;
 
-/* The request goes back to where it was before it was processed, and waits. */
+/* Restores the request to its unprocessed form, and parks it. */
 void front_park(fuse_req_t req)
 {
     fuse_reply_none(req);
     current.park = true;
 }
 
-/* First come, first served: a new request waits behind those that wait. */
+/* First come, first served: a new request queues behind waiting ones. */
 bool front_must_queue(struct front *front)
 {
     return !current.is_resumed && atomic_load(&front->parked_content) > 0;
@@ -42,7 +42,7 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
                               .pid = (pid_t)header->pid,
                               .since = clock_monotonic_ns(),
                               .bringing = current.bringing};
-    if (buf->size >= STAGE_STEAL_MIN) { /* smaller ones are copied anyway */
+    if (buf->size >= STAGE_STEAL_MIN) { /* smaller payloads are copied anyway */
         check(current.slab != SLAB_NONE && !current.stolen);
         atomic_fetch_add(&front->parked_slabs, 1);
         parked->slab = current.slab;
@@ -55,7 +55,7 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
     return parked;
 }
 
-/* `parked`: what it was until now; NULL: it comes just now. */
+/* `parked`: its parked form until now; NULL: it has just arrived. */
 static void process(struct front *front, uint32_t slab, struct fuse_buf *buf,
                     const struct parked *parked)
 {
@@ -70,7 +70,7 @@ static void process(struct front *front, uint32_t slab, struct fuse_buf *buf,
     stage_request_leave();
 }
 
-/* It comes into a list. */
+/* Called when it is put into a list. */
 static void note_interrupted_locked(struct front *front, struct parked *parked)
 {
     check_held(&front->locked.lock);
@@ -91,7 +91,7 @@ static bool interrupt_listed_locked(struct front *front, struct parked_list *lis
     return false;
 }
 
-/* The kernel says it once, when the caller gets its first signal. */
+/* The kernel reports it once, at the caller's first signal. */
 static void note_interrupt(struct front *front, const struct fuse_buf *buf)
 {
     uint64_t unique;
@@ -133,8 +133,9 @@ static void handle(struct front *front, uint32_t *slab, struct fuse_buf *buf)
     front_see_request(front, buf->mem, buf->size);
     if (header->opcode == WIRE_INTERRUPT) {
         note_interrupt(front, buf);
-        front_wake(front); /* it looks which callers have a fatal signal, and who waits for a copy;
-                              others go on waiting */
+        /* The resumer checks which callers have a fatal signal, and which wait for a copy; others
+         * keep waiting. */
+        front_wake(front);
     }
     atomic_fetch_add_explicit(&front->requests, 1, memory_order_relaxed);
     process(front, *slab, buf, NULL);
@@ -166,7 +167,7 @@ void front_interrupt(struct front *front)
         (void)pthread_kill(front->threads[i], SIGUSR1);
 }
 
-/* Waiting requests must not hold all buffers: reading stops until some of them have resumed. */
+/* Waiting requests must not use all buffers: receiving stops until some of them have continued. */
 static bool must_hold_back(struct front *front)
 {
     return atomic_load(&front->parked_slabs) > PARKED_SLABS_FREE &&
@@ -181,11 +182,11 @@ static void await_receiving(struct front *front)
         (void)event_wait(&front->progress, &seen, INT64_MAX);
 }
 
-/* By the thread that has the turn still. Requests that the kernel sends again come before all
- * others, and are seen in that order: as long as some may come, one thread receives. */
+/* Called by the thread that still has the turn. Resent requests precede all others, and are handled
+ * in that order: as long as there may be some, only one thread receives. */
 static void note_received(struct front *front, const struct fuse_buf *buf)
 {
-    atomic_fetch_add(&front->working, 1); /* before another has the turn */
+    atomic_fetch_add(&front->working, 1); /* before another thread has the turn */
     adopt_see(front, buf->mem);
     if (!front->adoption.is_adopted || atomic_load(&front->adoption.is_settled))
         turn_received(&front->turns, fuse_session_fd(front->se), buf->size);
@@ -217,8 +218,8 @@ void *front_receive(void *arg)
             continue;
         if (r <= 0)
             break;
-        /* The slab may be the stage's own afterwards, and another's: nothing of the request is
-         * looked at then. */
+        /* Afterwards the slab may belong to the stage, or to another thread: then the request must
+         * not be read any more. */
         uint32_t opcode = ((const struct wire_in_header *)buf.mem)->opcode;
         int64_t begun = turn_begin(&front->turns, opcode);
         handle(front, &slab, &buf);
@@ -317,7 +318,7 @@ static struct parked *pop(struct front *front, struct parked_list *list)
     return parked;
 }
 
-/* False: it must go on waiting, and is the caller's still. */
+/* False: it must wait longer, and is still owned by the caller. */
 static bool repeat(struct front *front, struct parked *parked)
 {
     struct fuse_buf buf = {.mem = parked->mem, .size = parked->size};
@@ -328,7 +329,7 @@ static bool repeat(struct front *front, struct parked *parked)
     mutex_lock(&front->locked.lock);
     front->locked.wait_ns += (uint64_t)(clock_monotonic_ns() - parked->since);
     mutex_unlock(&front->locked.lock);
-    if (current.stolen) { /* the slab is the stage's now */
+    if (current.stolen) { /* the stage owns the slab now */
         atomic_fetch_sub(&front->parked_slabs, 1);
         parked->slab = SLAB_NONE;
         parked->mem = NULL;
@@ -337,7 +338,7 @@ static bool repeat(struct front *front, struct parked *parked)
     return true;
 }
 
-/* Each as far as it can; those that cannot keep their order. */
+/* Repeats each request; those that must wait keep their order. */
 static void resume_changes(struct front *front)
 {
     struct parked_list waiting = TAILQ_HEAD_INITIALIZER(waiting);
@@ -352,7 +353,7 @@ static void resume_changes(struct front *front)
     TAILQ_CONCAT(&front->locked.changes, &waiting, link);
 }
 
-/* The oldest, and those behind it as long as it can go on. */
+/* Repeats the oldest request, and the next ones as long as they can continue. */
 static void resume_content(struct front *front)
 {
     struct parked *parked;
@@ -388,8 +389,8 @@ void *front_resume(void *arg)
         drop_killed_syncing(front);
         resume_changes(front);
         resume_content(front);
-        hold_note(front); /* those that go on waiting are listed again */
-        bool is_held = history_hold_ns(front->commit->history) > 0; /* for no room */
+        hold_note(front); /* requests that wait longer are listed again */
+        bool is_held = history_hold_ns(front->commit->history) > 0; /* not for lack of room */
         horizon_note_waiting(front->commit->horizon,
                              is_held ? 0 : atomic_load(&front->parked_count));
         wait_for_wake(front);

@@ -30,7 +30,7 @@ bool lost_pages_are_final(struct front *front)
     return front->lost_pages.is_ending;
 }
 
-/* The next inode; 0: it is over. */
+/* Returns the next inode; 0: ended. */
 static uint64_t take_inode(struct lost_pages *lost)
 {
     LOCK_SCOPE(&lost->lock);

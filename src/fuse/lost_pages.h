@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inodes of which stores through maps were lost (lost_pages.c). */
+/* Inodes with lost writes through mappings (lost_pages.c). */
 #pragma once
 
 #include <pthread.h>
@@ -23,11 +23,11 @@ struct lost_pages {
 void lost_pages_init(struct front *front);
 void lost_pages_done(struct front *front);
 CAIRN_MUST_CHECK int lost_pages_start(struct front *front);
-/* While requests are still received: waits for the notice that is under way. */
+/* Call while requests are still received: waits for the notification in progress. */
 void lost_pages_stop(struct front *front);
-/* After the answer to what could not be written: soon the kernel has no pages of the inode any
- * more. Does not wait. */
+/* Call after the error answer to a page write: soon the kernel drops its pages of the inode. Does
+ * not block. */
 void lost_pages_note(struct front *front, uint64_t ino);
-/* The mount ends: writes from the page cache that find no space fail instead of waiting, since the
- * notice waits for them. */
+/* The mount is ending: page writes that find no space fail instead of waiting, since the
+ * notification waits for them. */
 bool lost_pages_are_final(struct front *front);

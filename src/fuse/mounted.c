@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The end of a mount, and whether its path still leads to it. It may be gone from there and live on
- * elsewhere, as a copy in another mount namespace, or lie below another mount. Then the path leads
- * to what was below it, or to what came there since: nothing that is ours to unmount. */
+/* The end of a mount, and whether its path still leads to it. The mount may be gone from its path
+ * and live on elsewhere, as a copy in another mount namespace, or be covered by another mount. Then
+ * the path leads to the directory below, or to a newer mount: neither is ours to unmount. */
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -17,7 +17,7 @@ extern char **environ;
 
 struct look {
     const struct front *front;
-    dev_t device; /* of the newest mount there */
+    dev_t device; /* of the topmost mount there */
     bool is_here; /* the mount is among those at the path */
     unsigned id;  /* of the mount there */
     bool is_covered;
@@ -41,7 +41,7 @@ static bool see_mount(const struct mountinfo *mount, void *arg)
     return true;
 }
 
-/* The kernel lists mounts by age, and a mount that was moved may be older than what it covers. */
+/* The kernel lists mounts by age; a moved mount may be older than the mount that it covers. */
 static bool see_cover(const struct mountinfo *mount, void *arg)
 {
     struct look *look = arg;
@@ -55,7 +55,7 @@ static struct look mounted_look(const struct front *front)
     struct look look = {.front = front};
     if (mountinfo_read("/proc/self/mountinfo", see_mount, &look) < 0 ||
         (look.is_here && mountinfo_read("/proc/self/mountinfo", see_cover, &look) < 0))
-        look.is_here = true; /* not known: as if nothing had happened */
+        look.is_here = true; /* unknown: assume that nothing has happened */
     return look;
 }
 
@@ -86,8 +86,8 @@ static void execute_fusermount(const char *mountpoint)
             ;
 }
 
-/* fuse_session_unmount() closes the descriptor first, and threads still receive from it: one that
- * was about to would read from what another thread opens under that number. */
+/* fuse_session_unmount() would close the descriptor first, while threads still receive from it: one
+ * that is about to would read from a file that another thread opens under the same number. */
 void mounted_end(struct front *front)
 {
     struct pollfd gone = {.fd = fuse_session_fd(front->se)};
@@ -97,9 +97,8 @@ void mounted_end(struct front *front)
         execute_fusermount(front->options.mountpoint);
 }
 
-/* The kernel aborts the connection with its last descriptor. libfuse would unmount by the path, but
- * does not if its descriptor polls like that of an ended connection: a pipe without a reader does
- * so. */
+/* The kernel aborts the connection with its last descriptor. libfuse would unmount by path, unless
+ * its descriptor polls like that of an ended connection: a pipe without a reader does. */
 void mounted_release(struct front *front)
 {
     int ends[2];

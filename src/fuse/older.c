@@ -45,8 +45,8 @@ static void remove_group_locked(struct older *older, size_t i)
             (--older->group_count - i) * sizeof *older->groups);
 }
 
-/* A group that has ended, or joined before the node opened, needs no place. If all others have one,
- * the oldest loses its own. */
+/* A group that has ended, or joined before the node opened, needs no entry. If all entries are
+ * needed, the oldest is dropped. */
 static void make_place_locked(struct older *older)
 {
     check_held(&older->lock);
@@ -72,7 +72,7 @@ static void add_group_locked(struct older *older, const struct rejoined *one)
     older->groups[older->group_count++] = *one;
 }
 
-/* --- the file of them ------------------------------------------------------------------------- */
+/* --- the file of these groups ----------------------------------------------------------------- */
 
 static void add_line(struct bytes *text, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 static void add_line(struct bytes *text, const char *fmt, ...)
@@ -98,7 +98,7 @@ static int write_groups(const struct older *older, const struct rejoined *groups
     return io_write_file_durable(older->path, text.at, text.count);
 }
 
-/* 0: of another boot. */
+/* 0 if the file is of another boot. */
 static int parse_groups(struct older *older, char *text)
 {
     char boot[40], *end = strstr(text, "crc32 "), *line;
@@ -136,7 +136,7 @@ static void read_groups(struct older *older)
                  older->path, strerror(-r));
 }
 
-/* Several may come at once: one writes, for those that wait, too. */
+/* Several threads may call it at once: one writes, also for those that wait. */
 static int keep_groups(struct older *older)
 {
     struct rejoined groups[OLDER_GROUPS_MAX];
@@ -180,7 +180,7 @@ int older_rejoin(struct older *older, pid_t pid)
     return group.started ? add_group(older, &group) : -ESRCH;
 }
 
-/* --- who is older ----------------------------------------------------------------------------- */
+/* --- which groups are older ------------------------------------------------------------------- */
 
 void older_init(struct older *older, const struct front_times *times, const char *path)
 {
@@ -214,7 +214,7 @@ static bool was_seen(struct older *older, pid_t tid)
            clock_monotonic_ns() < older->seen[(unsigned)tid % OLDER_SEEN].until;
 }
 
-/* Unless it was looked at before the node opened anew. */
+/* Caches the result, unless the check was made before the node opened again. */
 static void note_seen(struct older *older, pid_t tid, int64_t opens)
 {
     LOCK_SCOPE(&older->lock);
@@ -238,8 +238,8 @@ enum older_word older_look(struct older *older, pid_t tid)
     return OLDER_NOT;
 }
 
-/* From when on nothing was acknowledged, until it opens. If it went back after the daemon before
- * had died, none acknowledged anything in between. */
+/* When the node stopped acknowledging, until it opens. If it went back after the previous daemon
+ * had died, nothing was acknowledged in between. */
 static int64_t closed_at(const struct older *older, int64_t opens)
 {
     int64_t went_back = opens - older->closed_ns;
@@ -259,10 +259,10 @@ int older_settle(struct older *older, pid_t tid, enum older_word *ret, int64_t *
     return now < opens ? 0 : add_group(older, &group);
 }
 
-/* --- what a request asks for ------------------------------------------------------------------ */
+/* --- what a request changes ------------------------------------------------------------------- */
 
-/* The requests that change something, or make a change durable, each with the offset in its
- * arguments of the handle by which it does; NO_HANDLE: it does so by a name, or an inode. */
+/* The requests that change something, or make a change durable, with the offset in their arguments
+ * of the handle used for it; NO_HANDLE: it uses a name, or an inode. */
 #define NO_HANDLE (-1)
 static const struct {
     uint32_t opcode;
@@ -289,7 +289,7 @@ static const struct {
                 {WIRE_COPY_FILE_RANGE, true, 24},
                 {WIRE_TMPFILE, true, NO_HANDLE}};
 
-/* 0 where the request has no more. */
+/* Returns 0 behind the end of the request. */
 static uint32_t argument_u32(const struct wire_in_header *header, size_t at)
 {
     uint32_t value = 0;
@@ -298,7 +298,7 @@ static uint32_t argument_u32(const struct wire_in_header *header, size_t at)
     return value;
 }
 
-/* It reports what a program saves, and changes nothing. */
+/* Reports what a program saves, and changes nothing. */
 static bool is_lane_report(const struct wire_in_header *header)
 {
     const char *name = (const char *)(header + 1) + WIRE_SETXATTR_NAME;
@@ -336,7 +336,7 @@ void request_asks(const struct wire_in_header *header, struct request_asks *ret)
     ret->is_page = opcode == WIRE_WRITE && argument_u32(header, WIRE_WRITE_KIND) & WIRE_WRITE_PAGE;
 }
 
-/* --- what is refused -------------------------------------------------------------------------- */
+/* --- refused requests ------------------------------------------------------------------------- */
 
 void front_refuse_older(struct front *front, int64_t opens)
 {
@@ -353,7 +353,7 @@ int front_rejoin(struct front *front, pid_t pid)
     return older_rejoin(&front->older, pid);
 }
 
-/* "all nodes went back to an earlier state at TIME, and ...": `since` is the rest. */
+/* Notes "all nodes went back to an earlier state at TIME, and ...": `since` is the rest. */
 static void note_cause(const struct older *older, const char *since)
 {
     char when[TEXT_TIME_LEN];
@@ -383,7 +383,7 @@ static bool is_of_older(struct front *front, const struct request_asks *asks)
     if (!asks->changes || asks->is_page)
         return false;
     enum older_word word = older_look(&front->older, (pid_t)current.header->pid);
-    /* It could open the file, or was handed it by one that could. */
+    /* it could open the file, or was passed the handle by a process that could */
     if (word == OLDER_NOT || (word == OLDER_UNKNOWN && asks->has_handle))
         return false;
     note_cause(&front->older, word == OLDER_IS

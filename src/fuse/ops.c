@@ -40,8 +40,8 @@ static void reply_changed(fuse_req_t req, uint64_t parent, int r)
     reply_result(req, r);
 }
 
-/* `is_linked`: the kernel would take these attributes whatever it was told meanwhile, and is to ask
- * again. */
+/* `is_linked`: the kernel would accept these attributes regardless of notifications in between, so
+ * they must not be cached. */
 static void reply_entry(fuse_req_t req, int r, const struct stat *st, bool is_linked)
 {
     if (r < 0) {
@@ -54,8 +54,8 @@ static void reply_entry(fuse_req_t req, int r, const struct stat *st, bool is_li
     (void)fuse_reply_entry(req, &entry);
 }
 
-/* Was it done by a daemon that died before it answered? Then what to answer: *st, unless NULL, as
- * it is now. */
+/* Was it applied by a daemon that died before it answered? Then sets the result to answer, and *st,
+ * unless NULL, to the current attributes. */
 static bool was_done(struct front *front, struct stat *st, int *ret)
 {
     if (current.is_applied)
@@ -69,10 +69,10 @@ static void reply_made(fuse_req_t req, uint64_t parent, int r, const struct stat
     reply_entry(req, r, st, false);
 }
 
-/* O_TRUNC comes as a setattr after the open: with the open it would come before the kernel has seen
- * whether it may be (a program that runs from the file would lose its code to an open for reading
- * that fails with ETXTBSY). Where the file may be another node's, it comes with the open: else its
- * content would be copied, to be thrown away. */
+/* O_TRUNC is sent as a setattr after the open. If it came with the open, it would be applied before
+ * the kernel has checked whether it is allowed (a running program would lose its code to an open
+ * for reading that fails with ETXTBSY). If files may belong to other nodes, it does come with the
+ * open: otherwise their content would be copied in vain. */
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
     const struct front *front = userdata;
@@ -117,8 +117,8 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_entry(req, r, &st, false);
 }
 
-/* The request may come late, or be repeated: the kernel may have found the inode again since. Then
- * another will come. */
+/* The request may be late, or be repeated: the kernel may have found the inode again since. Then
+ * another FORGET will come. */
 static bool kernel_knows(struct front *front, uint64_t ino)
 {
     return fuse_lowlevel_notify_inval_inode(front->se, ino, -1, 0) != -ENOENT;
@@ -133,7 +133,7 @@ static void op_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
         if (fs_is_nameless(front->fs, forgets[i].ino) && !kernel_knows(front, forgets[i].ino))
             r = fs_forget(front->fs, forgets[i].ino);
     if (r < 0)
-        front_park(req); /* those before know of it already when it is repeated */
+        front_park(req); /* when it is repeated, those before it are handled already */
     else
         fuse_reply_none(req);
 }
@@ -195,7 +195,7 @@ static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
     reply_changed(req, parent, r);
 }
 
-/* 0: nothing. */
+/* 0: no inode. */
 static uint64_t ino_of(struct front *front, uint64_t parent, const char *name)
 {
     struct stat st;
@@ -224,7 +224,7 @@ static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
     const struct fs_rename names = {parent, name, parent2, name2, flags};
     struct fs_renamed renamed;
     int r;
-    if (was_done(front, NULL, &r)) /* what has the names now */
+    if (was_done(front, NULL, &r)) /* reads who has the names now */
         renamed = (struct fs_renamed){ino_of(front, parent2, name2), ino_of(front, parent, name)};
     else
         r = fs_rename(front->fs, &names, &caller, &renamed);
@@ -257,12 +257,12 @@ static void op_readlink(fuse_req_t req, fuse_ino_t ino)
 
 /* --- directories ------------------------------------------------------------------------------ */
 
-/* Bytes that an entry with a name of usual length takes in an answer. */
+/* Usual length of an entry in an answer. */
 #define ENTRY_LEN 40u
 #define PLUS_ENTRY_LEN 168u
-/* The first entries come with attributes, because the kernel cannot know yet whether a caller wants
- * them. Few, because they cost it more than a name does; it asks for those of the rest as soon as
- * one of these is looked at. */
+/* The first entries have attributes, because the kernel cannot know yet whether a caller wants
+ * them. Few, because they cost it more than a name; it requests the attributes of the rest as soon
+ * as one of these is used. */
 #define PLUS_FIRST_LEN 4096u
 
 static int read_entry(struct front *front, uint64_t ino, struct fuse_entry_param *ret)
@@ -295,7 +295,7 @@ static void list_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
     }
 }
 
-/* An open directory lives on when it is removed, as an open file does. */
+/* An open directory lives on when it is removed, like an open file. */
 static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     struct front *front = front_of(req);
@@ -344,8 +344,8 @@ static void op_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 
 /* --- attributes ------------------------------------------------------------------------------- */
 
-/* Where the inode is gone, or another writer deleted an inode that the kernel knows, it looks the
- * path up again: no failure to tell of. */
+/* If the inode is gone, perhaps deleted by another writer, the kernel looks the path up again: not
+ * a failure to report. */
 static void reply_of_inode(fuse_req_t req, int r)
 {
     if (r == -ENOENT)
@@ -378,7 +378,8 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
     reply_attr(req, r, &st, r == 0 ? cached_for(front_of(req), &st) : 0);
 }
 
-/* The kernel would take the answer whatever it was told meanwhile: it is to ask again. */
+/* The kernel would accept the answer regardless of notifications in between, so it must not be
+ * cached. */
 static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
                        struct fuse_file_info *fi)
 {
@@ -407,7 +408,7 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     if (r == 0)
         stage_request_applied((int64_t)ino);
     if (r < 0)
-        cached_marked(front_of(req), ino); /* a part of it may have happened */
+        cached_marked(front_of(req), ino); /* it may be applied in part */
     reply_attr(req, r, &st, 0);
 }
 
@@ -422,7 +423,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
         (void)fuse_reply_statfs(req, &st);
 }
 
-/* Replies with what `fn`-like calls returned: a length only if nothing but that was asked for. */
+/* Replies with the result of an xattr call: only a length if only that was requested. */
 static void reply_xattr(fuse_req_t req, ssize_t len, const char *buf, size_t size)
 {
     if (len < 0)
@@ -433,9 +434,9 @@ static void reply_xattr(fuse_req_t req, ssize_t len, const char *buf, size_t siz
         (void)fuse_reply_buf(req, buf, (size_t)len);
 }
 
-/* A program that begins asks whether it may change files here: "1 open", "1 wait_ms=N", then it
- * asks again, or "1 old": what came before it may be set aside, so it may not. Reading the
- * attribute is all that it needs the right to do. */
+/* A starting program reads this to find out whether it may change files here: "1 open"; "1
+ * wait_ms=N", then it reads again; or "1 old": earlier data may be set aside, so it may not.
+ * Reading the attribute needs no privilege. */
 static ssize_t settle_caller(struct front *front, pid_t tid, char *buf, size_t size)
 {
     char text[64];

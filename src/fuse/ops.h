@@ -7,15 +7,15 @@
 #include "fuse/internal.h"
 
 /* ops.c */
-struct fs_caller caller_of(fuse_req_t req); /* as long as the request */
+struct fs_caller caller_of(fuse_req_t req); /* valid while the request is */
 extern const struct fuse_lowlevel_ops front_ops;
-/* Answers with an error or success without content, or parks. */
+/* Answers with an error, or with success without content; or parks the request. */
 void reply_result(fuse_req_t req, int r);
-/* The same for a call that is never parked. */
+/* As reply_result(), for a request that is never parked. */
 void reply_error(fuse_req_t req, int r);
 
-/* Replies when all that happened before is durable. `written`: bytes of the write that asks for it,
- * 0: an fsync. */
+/* Replies when all earlier operations are durable. `written`: bytes of a durable write; 0: an
+ * fsync. */
 void front_sync(fuse_req_t req, fuse_ino_t ino, size_t written);
 
 /* listing.c: an answer to a listing. */
@@ -27,16 +27,17 @@ struct dir_reply {
     bool plus; /* with attributes: */
     int (*read)(struct front *front, uint64_t ino, struct fuse_entry_param *ret);
 };
-/* Adds an entry; 1: there is no room for it. `arg`: the reply. */
+/* Adds an entry; 1: no room. `arg`: the reply. */
 CAIRN_MUST_CHECK int dir_reply_add(const struct fs_entry *entry, void *arg);
 
-/* The attributes that a lookup answers. */
+/* The attributes in the answer to a lookup. */
 struct fuse_entry_param front_entry(struct front *front, const struct stat *st);
 
 /* ops_open.c */
-/* Finds a handle that a dead daemon opened and did not answer: 0, or it has to be opened. */
+/* Finds a handle that a dead daemon opened without answering. False: the file must be opened. */
 bool front_open_again(struct front *front, struct fs_opened *ret);
-/* Another node's file is to be changed, or to be emptied: an error for the caller, or -EAGAIN. */
+/* Prepares a change or truncation of another node's file: returns an error for the caller, or
+ * -EAGAIN. */
 int front_bring(fuse_req_t req, uint64_t ino, bool is_emptied);
 void front_op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi);
 void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,

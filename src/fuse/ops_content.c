@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The calls that carry content. */
+/* The requests that carry content. */
 #include <fcntl.h>
 
 #include "base/cause.h"
@@ -7,10 +7,10 @@
 #include "fuse/ops.h"
 #include "fuse/earlier.h"
 
-#define COPY_MAX (2 * GIB) /* bytes of one call: the answer has 32 bits for them */
+#define COPY_MAX (2 * GIB) /* bytes per request: the answer has 32 bits for them */
 
-/* The kernel's count of a payload that lies where the stage wants it: then the slab
- * itself is kept. */
+/* May the stage take over the slab? Only if the payload is large, and is where the stage wants
+ * it. */
 static bool may_steal(const char *buf, size_t size, const struct front *front)
 {
     return size >= STAGE_STEAL_MIN && current.slab != SLAB_NONE &&
@@ -23,8 +23,8 @@ struct written {
     const char *buf;
     size_t size;
     off_t offset;
-    /* The kernel leaves O_DSYNC to us where it bypasses the page cache. Such a write may have to be
-     * repeated after its bytes were taken: they stay its own. */
+    /* The kernel leaves O_DSYNC to us for writes that bypass the page cache. Such a write may have
+     * to be repeated after its bytes were staged: so its slab is not taken over. */
     bool is_durable;
 };
 
@@ -51,7 +51,7 @@ static void reply_written(fuse_req_t req, const struct written *w)
         (void)fuse_reply_write(req, w->size);
 }
 
-/* Of a write(2), for the first time, or when there is room again. */
+/* A write(2), for the first time, or when there is room again. */
 static void write_call(fuse_req_t req, const struct written *w)
 {
     struct front *front = front_of(req);
@@ -68,8 +68,8 @@ static void write_call(fuse_req_t req, const struct written *w)
         reply_written(req, w);
 }
 
-/* A page of a shared map, whose stores were made already: they are lost where it fails. At the end
- * of the mount it waits for no room. */
+/* A page of a shared mapping, already changed by the program: if this fails, the change is lost. At
+ * the end of the mount it does not wait for room. */
 static void write_page(fuse_req_t req, const struct written *w)
 {
     struct front *front = front_of(req);
@@ -89,7 +89,7 @@ static void write_page(fuse_req_t req, const struct written *w)
         lost_pages_note(front, w->ino);
 }
 
-/* A daemon that died has done it. */
+/* A daemon that died has applied it. */
 static void write_again(fuse_req_t req, const struct written *w, bool is_page)
 {
     if (is_page)
@@ -115,7 +115,7 @@ void front_op_write(fuse_req_t req, fuse_ino_t ino, const char *buf, size_t size
         write_call(req, &w);
 }
 
-/* Also of an open file that another writer deleted, in a mount that follows it. */
+/* Also for an open file that another writer deleted, in a mount that follows it. */
 static void reply_read_error(fuse_req_t req, uint64_t ino, int r)
 {
     if (r == -ENOENT)
@@ -123,7 +123,7 @@ static void reply_read_error(fuse_req_t req, uint64_t ino, int r)
     (void)fuse_reply_err(req, front_failed(front_of(req), ino, "read", r == -ENOENT ? -ESTALE : r));
 }
 
-/* Of any thread. */
+/* Called by any thread. */
 static void reply_read(const struct fetch_answer *answer, void *req)
 {
     if (answer->error < 0) {
@@ -134,17 +134,18 @@ static void reply_read(const struct fetch_answer *answer, void *req)
     (void)fuse_reply_iov(req, answer->iov, (int)answer->iov_count);
 }
 
-/* A read of a load, whose caller may stop waiting for it. */
+/* A read of a load, whose caller may stop waiting. */
 struct load_read {
     fuse_req_t req;
-    _Atomic bool is_answered; /* the one that sets it answers; else `req` may be gone */
+    _Atomic bool is_answered; /* the thread that sets it answers; otherwise `req` may be invalid */
 };
 
-/* The kernel asks for the caller, which got a signal: it would wait for the remote without end. */
+/* Called when the caller has received a signal: it might otherwise wait for the remote without
+ * end. */
 static void on_load_interrupted(fuse_req_t req, void *arg)
 {
     struct load_read *read = arg;
-    if (!atomic_exchange(&read->is_answered, true)) /* then `read` may be gone, too */
+    if (!atomic_exchange(&read->is_answered, true)) /* otherwise `read` may be invalid, too */
         (void)fuse_reply_err(req, EINTR);
 }
 
@@ -152,13 +153,13 @@ static void reply_load_read(const struct fetch_answer *answer, void *arg)
 {
     struct load_read *read = arg;
     if (!atomic_exchange(&read->is_answered, true)) {
-        fuse_req_interrupt_func(read->req, NULL, NULL); /* waits for one that is being called */
+        fuse_req_interrupt_func(read->req, NULL, NULL); /* waits for a callback in progress */
         reply_read(answer, read->req);
     }
     free(read);
 }
 
-/* Programs do not expect a read of a file to be interrupted, and loads do. */
+/* Loads expect a read of a file to be interruptible; other programs do not. */
 static void make_interruptible(struct fetch_read_request *request, fuse_req_t req)
 {
     struct load_read *read = xmalloc(sizeof *read);
@@ -181,8 +182,8 @@ void front_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
         earlier_read(req, ino, size, offset);
         return;
     }
-    /* The page cache would take a short answer for the end of the file; direct readers get what is
-     * good. */
+    /* the page cache would treat a short answer as the end of the file; direct readers get the
+     * readable part */
     bool is_direct = (fi->flags & O_ACCMODE) != O_RDONLY && atomic_load(&front->mmap_shared);
     struct fetch_read_request request = {.ino = ino,
                                          .offset = (uint64_t)offset,
@@ -233,7 +234,7 @@ void front_op_copy_file_range(fuse_req_t req, fuse_ino_t from, off_t from_offset
     (void)to_fi;
     (void)flags;
     struct fs_caller caller = caller_of(req);
-    length = min_u64(length, COPY_MAX); /* the caller asks for the rest */
+    length = min_u64(length, COPY_MAX); /* the caller requests the rest */
     const struct fs_copy how = {from, (uint64_t)from_offset, to, (uint64_t)to_offset, length};
     ssize_t n = current.is_applied ? (ssize_t)current.before.result
                                    : fs_copy(front_of(req)->fs, &how, &caller);

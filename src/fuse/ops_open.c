@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Open files: opened, made, flushed, synced, closed. */
+/* Open files: opening, creation, flush, sync, close. */
 #include <fcntl.h>
 
 #include "base/cause.h"
@@ -12,7 +12,7 @@
 
 #define CHANGE_SETTLES_NS (5ll * 1000000000)
 
-/* Finds a handle that a dead daemon opened and did not answer. False: it has to be opened. */
+/* Finds a handle that a dead daemon opened without answering. False: the file must be opened. */
 bool front_open_again(struct front *front, struct fs_opened *ret)
 {
     if (!current.is_applied || !current.before.has_handle)
@@ -23,8 +23,8 @@ bool front_open_again(struct front *front, struct fs_opened *ret)
     return false;
 }
 
-/* A read that was under way during a change may have brought old pages after the kernel was told to
- * forget them. */
+/* A read in progress during a change may have brought back old pages after the kernel was told to
+ * drop them. */
 static bool changed_lately(struct front *front)
 {
     int64_t at = atomic_load(&front->changed_at);
@@ -40,16 +40,16 @@ static void set_open_flags(struct front *front, const struct fs_opened *opened,
     bool direct_possible = access == O_WRONLY || atomic_load(&front->mmap_shared);
     fi->fh = opened->handle;
     fi->direct_io = direct_possible && (access != O_RDONLY || opened->has_draft);
-    /* The dead daemon may not have told of all that it took over from other writers. */
+    /* the dead daemon may not have notified all changes taken over from other writers */
     bool may_be_old = front->adoption.is_adopted && (fs_follows(front->fs) || opened->is_elsewhere);
     fi->keep_cache = !fi->direct_io && !opened->has_draft && !opened->atime_due &&
                      !changed_lately(front) && !may_be_old;
-    /* With O_DIRECT alone the kernel waits for its reads without listening to signals. */
+    /* with O_DIRECT alone the kernel waits for its reads without reacting to signals */
     fi->direct_io = fi->direct_io || (fs_is_load(fi->flags) && fi->flags & O_DIRECT);
     fi->noflush = !opened->seals;
-    /* While such a write is under way, the kernel makes a shared map of the file wait for it, with
-     * the memory of the process that maps locked; a write of that process may need it to go on.
-     * O_DIRECT says that a program does not do both at once (open(2)). */
+    /* While such a write is in progress, the kernel makes a shared mapping of the file wait for it,
+     * with the memory of the mapping process locked; but a write of that process may need the
+     * memory to continue. O_DIRECT means that a program does not do both at once (open(2)). */
     current.parallel_writes = fi->direct_io && fi->flags & O_DIRECT && access != O_RDONLY &&
                               atomic_load(&front->parallel_writes);
 }
@@ -71,14 +71,14 @@ static int await_copy(fuse_req_t req, uint64_t ino)
 
 int front_bring(fuse_req_t req, uint64_t ino, bool is_emptied)
 {
-    bool is_opened = current.header->opcode == WIRE_OPEN; /* else nobody will close it */
+    bool is_opened = current.header->opcode == WIRE_OPEN; /* otherwise no close will come */
     int r = FS_IS_ELSEWHERE;
     if (is_emptied && !current.bringing)
         r = fs_bring_empty(front_of(req)->fs, ino, !is_opened);
     return r == FS_IS_ELSEWHERE ? await_copy(req, ino) : r;
 }
 
-/* O_TRUNC, where it comes with the open. */
+/* Handles an O_TRUNC that came with the open. */
 static int empty_opened(fuse_req_t req, uint64_t ino, struct fs_opened *opened)
 {
     struct front *front = front_of(req);
@@ -140,7 +140,7 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
                                              : fs_create(front->fs, &new, fi->flags, &st, &opened);
     cached_entries_changed(front, parent, r);
     if (r == -EEXIST && !(fi->flags & O_EXCL))
-        r = -ESTALE; /* another node made it: the kernel looks the name up again, and opens it */
+        r = -ESTALE; /* another node created it: the kernel looks the name up again, and opens it */
     if (r < 0) {
         reply_result(req, r);
         return;
@@ -149,8 +149,8 @@ void front_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     struct fuse_entry_param entry = front_entry(front, &st);
     if (fuse_reply_create(req, &entry, fi) != -ENOENT)
         return;
-    /* The caller was interrupted: the kernel does not know it, so no request will come that ends
-     * it. */
+    /* The caller was interrupted: the kernel does not know the file, so no request will end its
+     * life. */
     if (is_nameless && fs_forget(front->fs, st.st_ino) < 0)
         log_debug("unlinked inode %llu is kept until the next mount",
                   (unsigned long long)st.st_ino);
@@ -202,7 +202,7 @@ static void sync_done(int result, void *arg)
         reply_synced(syncing->req, syncing->written);
     }
     free(syncing);
-    LOCK_SCOPE(&front->locked.lock); /* the front lasts until none is answered any more */
+    LOCK_SCOPE(&front->locked.lock); /* the front stays until all of these are answered */
     check(front->locked.synced > 0);
     front->locked.synced--;
     event_signal(&front->progress);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Do shared maps work with direct I/O here? Tried at mount, on a file of the front's own that is in
- * no directory: the store may be full, or its stage, and neither it nor its root's times are to be
- * changed.
+/* Do shared mappings work together with direct I/O here? Tested at mount, on a file of the front's
+ * own that is in no directory: store and stage may be full, and neither they nor the root's times
+ * must change.
  *
- * Its name is found, by the user of the daemon alone, while the test runs; its content is kept
- * here. */
+ * Only the user of the daemon can look up its name, only while the test runs; its content is in
+ * memory here. */
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -90,7 +90,7 @@ void self_test_write(fuse_req_t req, const char *buf, size_t size, off_t offset)
 
 /* --- the test --------------------------------------------------------------------------------- */
 
-/* Writes and maps must see each other, both ways. */
+/* Writes and mappings must see each other, both ways. */
 static int try_shared_mapping(int fd)
 {
     static const char first[] = "written", second[] = "stored";
@@ -109,7 +109,7 @@ static int try_shared_mapping(int fd)
     return sees_write && is_seen ? 0 : -EIO;
 }
 
-/* Sequential readers of sealed files: one request should carry as much as it can. */
+/* For sequential readers of sealed files: one request should be as large as possible. */
 static void raise_readahead(const struct stat *st)
 {
     char path[96];
@@ -117,14 +117,14 @@ static void raise_readahead(const struct stat *st)
                    minor(st->st_dev));
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd >= 0 && write(fd, READAHEAD_KB, strlen(READAHEAD_KB)) < 0)
-        (void)0; /* only a wish: as an ordinary user it is not granted */
+        (void)0; /* optional: an ordinary user may not set it */
     if (fd >= 0)
         (void)close(fd);
 }
 
 static int try_mount(const struct front *front, const char *path)
 {
-    /* The first request waits in the kernel for the answer to INIT. */
+    /* the first request blocks in the kernel until INIT is answered */
     struct stat st;
     if (stat(front->options.mountpoint, &st) < 0)
         return -errno;
@@ -135,7 +135,7 @@ static int try_mount(const struct front *front, const char *path)
     return fd < 0 ? -errno : try_shared_mapping(fd);
 }
 
-/* Waits for the child; what it says, or -ETIMEDOUT. */
+/* Waits for the child; returns its result, or -ETIMEDOUT. */
 static int result_of(pid_t child)
 {
     int status, r = process_await_end(child, TEST_MS);
@@ -145,9 +145,9 @@ static int result_of(pid_t child)
     return r < 0 ? r : -ETIMEDOUT;
 }
 
-/* In a process of its own: a daemon that is killed with a request to itself under way, or with a
- * file on its own mount open, could never end. The child keeps no descriptor of ours, else the
- * mount would outlive us. */
+/* Runs in a process of its own: a daemon killed while it has a request to itself in progress, or a
+ * file on its own mount open, could never end. The child has none of our descriptors, or the mount
+ * would outlive us. */
 void front_self_test(struct front *front)
 {
     char path[4200];

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Turns to receive. One thread waits for the kernel, and the thread that received a request goes on
- * to wait for the next when it has answered: with requests that come one at a time, as those of one
- * program do, nothing is handed from thread to thread. (All threads waiting at once would be woken
- * in rotation, which costs more than most requests themselves.) Another thread is woken
+/* Turns to receive. One thread waits for the kernel; the thread that received a request answers it,
+ * and then waits for the next: if requests come one at a time, as those of a single program do,
+ * nothing is passed from thread to thread. (If all threads waited at once, they would be woken in
+ * rotation, which costs more than most requests themselves.) Another thread is woken
  *
- *   - before a request of a kind that took long last time,
- *   - when requests wait again and again while others are answered, so that several are answered
- *     at once. (What has come when the answer was sent is no sign of that: its caller may have run
- *     before this thread could go on, and one program would seem to be many.)
- *   - when no thread has received for RESCUE_MS: the one that had the turn is held up.
+ * - before a request of a kind that took long last time,
+ * - when requests repeatedly wait while others are answered, so that several are answered at
+ *   once. (Requests that are there right after an answer was sent are no evidence: its caller may
+ *   have run before this thread could continue, and one program would look like many.)
+ * - when no thread has received for RESCUE_MS: the one that had the turn is blocked.
  *
- * The bytes of a write are copied while it is received. So with one receiver, writers would wait
- * for each other's copies. Where more has come during the receipt of a large request, any number of
+ * The bytes of a write are copied during the receipt. So with one receiver, writers would wait for
+ * each other's copies. If more requests arrived during the receipt of a large one, any number of
  * threads may receive for the next TOGETHER_FOR receipts, and one more is woken.
  *
- * A thread rests only when it has seen that another waits for the kernel, and that one does not
+ * A thread rests only when it has seen that another one waits for the kernel, and that one does not
  * rest before it has seen the same. */
 #include <poll.h>
 
@@ -24,11 +24,11 @@
 #define LONG_NS 200000
 #define RESCUE_MS 100
 #define BACKLOG 4u
-#define LARGE (64 * KIB) /* a write of that many bytes takes longer than to wake a thread */
+#define LARGE (64 * KIB) /* receiving a write of this size takes longer than waking a thread */
 #define TOGETHER_FOR 64
-#define TURN_ALL (1u << 16) /* more than there are threads */
+#define TURN_ALL (1u << 16) /* more than the number of threads */
 
-/* Requests in a row before whose answer, by this thread, others waited. */
+/* Consecutive requests, answered by this thread, during which others were waiting. */
 static _Thread_local unsigned backlog;
 
 void turns_init(struct turns *turns)
@@ -64,7 +64,7 @@ static bool turn_claim(struct turns *turns)
     return false;
 }
 
-/* Rests until woken. One of the resting threads checks now and then that some thread receives. */
+/* Rests until woken. One of the resting threads regularly checks that some thread receives. */
 static void turn_rest(struct turns *turns)
 {
     LOCK_SCOPE(&turns->lock);
@@ -81,7 +81,7 @@ static void turn_rest(struct turns *turns)
         turns->wanted--;
     if (watches) {
         turns->is_watched = false;
-        (void)pthread_cond_signal(&turns->changed); /* the next one watches */
+        (void)pthread_cond_signal(&turns->changed); /* the next one keeps watch */
     }
     atomic_fetch_sub(&turns->resting, 1);
 }
@@ -135,11 +135,12 @@ void turn_received(struct turns *turns, int fd, size_t size)
         atomic_store(&turns->together, TOGETHER_FOR);
         turn_wake_one(turns);
     } else if (atomic_load(&turns->together) > 0) {
-        (void)atomic_fetch_sub(&turns->together, 1); /* two at once may go below 0: the same as 0 */
+        /* two at once may get below 0, which counts as 0 */
+        (void)atomic_fetch_sub(&turns->together, 1);
     }
 }
 
-/* Kinds that the kernel has not thought of yet share a place. */
+/* Unknown opcodes share one entry. */
 static _Atomic bool *turn_kind(struct turns *turns, uint32_t opcode)
 {
     return &turns->is_long[opcode < TURN_KINDS ? opcode : 0];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Turns: one thread at a time receives from the kernel, several while large writes wait (turns.c).
- */
+/* Turns: normally one thread at a time receives from the kernel, but several while large writes are
+ * waiting (turns.c). */
 #pragma once
 
 #include <pthread.h>
@@ -12,27 +12,27 @@
 struct turns {
     struct cairn_mutex lock;
     pthread_cond_t changed;
-    /* threads that wait for the kernel, or are about to; TURN_ALL: one that keeps all from it */
+    /* threads that wait for the kernel, or are about to; TURN_ALL: none may */
     _Atomic unsigned receiving;
-    _Atomic int together;     /* while above 0, any number may: of that many receipts more */
-    _Atomic unsigned resting; /* threads that wait for their turn */
-    unsigned wanted;          /* of them shall come */
+    _Atomic int together;     /* if above 0, any number may receive: for so many more receipts */
+    _Atomic unsigned resting; /* threads waiting for their turn */
+    unsigned wanted;          /* of these, to be woken */
     bool is_watched, ended;
-    _Atomic bool is_long[TURN_KINDS]; /* by opcode: the last one took long */
+    _Atomic bool is_long[TURN_KINDS]; /* by opcode: the last request took long */
 };
 void turns_init(struct turns *turns);
 void turns_done(struct turns *turns);
 void turns_end(struct turns *turns); /* resting threads return without a turn */
-/* Waits for the turn to receive. False: it is over. */
+/* Waits for the turn to receive. False: receiving has ended. */
 bool turn_take(struct turns *turns);
-void turn_leave(struct turns *turns); /* something was received, or nothing */
-/* Notes that the thread, which has the turn still, received a request of `size` bytes from `fd`. */
+void turn_leave(struct turns *turns); /* call after receiving a request, or none */
+/* Notes that the thread, which still has the turn, received a request of `size` bytes from `fd`. */
 void turn_received(struct turns *turns, int fd, size_t size);
-/* Keeps all threads from receiving, without waiting. False: one receives. */
+/* Keeps all threads from receiving, without blocking. False: one is receiving. */
 bool turns_try_all(struct turns *turns);
 void turns_leave_all(struct turns *turns);
-/* Around the handling of a request. */
+/* turn_begin() and turn_end() enclose the handling of a request. */
 int64_t turn_begin(struct turns *turns, uint32_t opcode);
-/* Just before its answer, where it has one. `fd` is the kernel's. */
+/* Call just before the answer, if the request has one. `fd`: to the kernel. */
 void turn_answering(struct turns *turns, int fd);
 void turn_end(struct turns *turns, uint32_t opcode, int64_t begun);

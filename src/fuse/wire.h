@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The kernel's protocol, as far as libfuse 3.14 does not show it: what lies in front of a payload,
+/* The parts of the kernel's protocol that libfuse 3.14 does not expose: the bytes before a payload,
  * and flags of INIT and OPEN that it does not know. From the kernel's include/uapi/linux/fuse.h. */
 #pragma once
 
@@ -16,7 +16,7 @@ struct wire_out_header {
     uint64_t unique;
 };
 #define WIRE_NOTIFY_RESEND 7
-#define WIRE_RESENT (1ull << 63) /* of a unique: the request comes again */
+#define WIRE_RESENT (1ull << 63) /* in a unique number: the request is resent */
 #define WIRE_FORGET 2u
 #define WIRE_SETATTR 4u
 #define WIRE_SYMLINK 6u
@@ -47,7 +47,7 @@ struct wire_out_header {
 #define WIRE_TMPFILE 51u
 #define WIRE_NO_NAME "/" /* of a TMPFILE */
 #define WIRE_IN_HEADER_LEN 40u
-#define WIRE_WRITE_LEN 80u  /* header and arguments of WRITE: what comes before its payload */
+#define WIRE_WRITE_LEN 80u  /* header and arguments of WRITE, before its payload */
 #define WIRE_WRITE_KIND 20u /* offset in its arguments */
 #define WIRE_WRITE_PAGE 1u
 #define WIRE_SETATTR_HAS_HANDLE                                                                    \
