@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Packs that a reader without a mount did not find.
  *
- * A mount goes on asking for such a pack (suspects.c). `cairn cp` and `cairn fsck` of a remote end,
- * and say for good what is missing. A server may have lost sight of the object for a moment: so it
- * is asked once more, AGAIN_MS later, by each call that does not find it. Of a pack that is missing
- * then, too, no call waits any more; nor of any where MISSING_MAX are: that is no lapse. */
+ * A mount keeps checking for such a pack (suspects.c). `cairn cp` and `cairn fsck` of a remote end,
+ * and report missing packs finally. A server may have lost the object only for a moment: so each
+ * call that does not find it tries once more, AGAIN_MS later. For a pack that is missing then, too,
+ * later calls do not wait; nor for any pack once MISSING_MAX are missing, which is no momentary
+ * fault. */
 #include "base/vector.h"
 #include "remote/internal.h"
 
@@ -13,7 +14,7 @@
 
 struct missing {
     struct cairn_mutex lock; /* LOCK_LEAF */
-    VECTOR(uint64_t) packs;  /* were asked for twice; ascending */
+    VECTOR(uint64_t) packs;  /* missing at the second attempt, too; ascending */
 };
 
 struct missing *missing_new(void)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store holds the prefix of its remote. */
+/* Holding the prefix of a store's remote. */
 #include "base/log.h"
 #include "prefix/lease.h"
 #include "remote/maintenance_internal.h"
@@ -9,8 +9,7 @@ void remote_head_published(struct remote *remote, const struct head *head)
     remote->prefix.head = *head;
     if (head_has_history(head))
         snapshots_note_head(remote->snapshots, head);
-    /* A head without a state only names the prefix's holder: the journal still begins where
-     * it did. */
+    /* a head without a state only names the prefix's holder: the journal's beginning stays */
     bool is_anchor = head->run_count > 0 || !journal_anchor(remote->store->commit.journal)->exists;
     int r = is_anchor ? local_head_write(&remote->store->local, head) : 0;
     if (r < 0)
@@ -52,8 +51,8 @@ static int add_live(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* The journal may begin with the head of a remote that is gone: it goes on to, but nothing is
- * published there. */
+/* The journal may begin with the head of a remote that is gone: that beginning stays, but nothing
+ * is published there. */
 static int keep_anchor_alone(struct store *store)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -64,14 +63,14 @@ static int keep_anchor_alone(struct store *store)
     return local_head_write(&store->local, head);
 }
 
-/* The prefix has no head, but the view believes in what it once held: it was emptied, or is
- * another; or what should be mounted there is not. */
+/* The prefix has no head, but the view has a state that was published there: it was emptied, or is
+ * another one; or its filesystem is not mounted. */
 static bool has_lost_head(struct remote *remote)
 {
     return remote->prefix.head.run_count == 0 && view_remote(remote->store->local.view).cut > 0;
 }
 
-/* Nothing is forgotten that lies nowhere else. */
+/* Refuses to forget the state of the remote if some data is nowhere else. */
 static int check_nothing_is_lost(struct remote *remote, char **ret_text)
 {
     struct store *store = remote->store;
@@ -120,9 +119,9 @@ int remote_claim(struct remote *remote, char **ret_text)
     TRY(forget_lost(remote));
     TRY(lease_renew(&remote->prefix));
     TRY(remember_name(remote));
-    /* Also where the newest head is ours, or there is none: it tells our epoch, which a store that
-     * takes over must exceed. Ids of packs and runs hold the epoch, so no two writers ever use the
-     * same. */
+    /* Also if the newest head is ours, or there is none: the new head states our epoch, which a
+     * store that takes over must exceed. Ids of packs and runs contain the epoch, so no two writers
+     * ever use the same. */
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     *head = remote->prefix.head;
     head_sign(&remote->prefix, head);
@@ -132,7 +131,7 @@ int remote_claim(struct remote *remote, char **ret_text)
     if (r != -ESTALE)
         return r;
     if (!head_is_theirs(&remote->store->local, head))
-        return -EAGAIN; /* of a session before: the listing lacked it */
+        return -EAGAIN; /* from an earlier session: the listing lacked it */
     *ret_text = lease_explain_holder(&remote->prefix, "was taken just now", head->holder);
     return -EBUSY;
 }

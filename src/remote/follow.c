@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A store that follows another writer's heads: it publishes nothing, has no operations of its own,
- * and shows what the newest head says.
+ * and shows the state of the newest head.
  *
- * The remote's thread looks for heads and fetches runs. The change itself is made by the writeback
- * thread, which is the only one that writes journal and view: it makes the view what the head says
- * in one write, and begins the journal anew there, since what that had was of the state before. The
- * file STORE/adopting is there meanwhile: after a crash the view is made from the head's runs.
- * Packs on NVMe stay, for content is named by its hash. */
+ * The remote's thread looks for heads and fetches runs. The writeback thread makes the change, as
+ * the only thread that writes journal and view: it switches the view to the head's state in one
+ * write, and begins the journal anew there, since its batches belong to the previous state.
+ * Meanwhile the file STORE/adopting exists: after a crash the view is rebuilt from the head's runs.
+ * Packs on NVMe stay, as content is named by its hash. */
 #include <stdio.h>
 
 #include "base/cause.h"
@@ -14,16 +14,16 @@
 #include "base/vector.h"
 #include "remote/internal.h"
 
-#define TRIES 5 /* runs may be deleted while we fetch them: then there is a newer head */
+#define TRIES 5 /* runs may be deleted while they are being fetched: then there is a newer head */
 #define RETRY_MS 1000
-#define IDLE_MS 60000 /* nothing is looked for */
+#define IDLE_MS 60000 /* while it follows nothing */
 
 DEFINE_VECTOR(inos, uint64_t);
 
-/* A change that the remote's thread asks of the writeback thread. */
+/* A change that the remote's thread requests from the writeback thread. */
 struct follow_step {
     const struct head *known, *head;
-    uint64_t encodings; /* that its writer announced */
+    uint64_t encodings; /* announced by the head's writer */
     struct inos changed;
     bool done;
     int result;
@@ -42,8 +42,8 @@ static int follow_row(const struct run_row *row, void *arg)
     return view_follow_row(arg, row);
 }
 
-/* The runs that lead from the known head to the new one. Without the runs of the known one that is
- * all. */
+/* Finds the runs that lead from the known head to the new one: all of them, if the known one's are
+ * missing. */
 static int find_runs(struct store *store, const struct follow_step *step, struct run_lists *lists)
 {
     _cleanup_(run_lists_done) struct run_lists known = {0};
@@ -86,7 +86,7 @@ static bool has_own_operations(struct store *store)
     return r < 0 || own;
 }
 
-/* By the runs that are new. If these do not lead there, by all. */
+/* Uses only the new runs; if that fails, all runs. */
 static int change_view_by_runs(struct store *store, struct follow_step *step,
                                struct run_lists *lists)
 {
@@ -120,7 +120,7 @@ static int perform(struct store *store, struct follow_step *step)
         return -ESTALE;
     TRY(find_runs(store, step, &lists));
     int r = room_for_view(store->commit.room);
-    if (r == 0) /* chunks of the head may come to NVMe as they are */
+    if (r == 0) /* chunks of the head may be promoted to NVMe unchanged */
         r = local_allow_encodings(&store->local, step->encodings);
     if (r == 0)
         r = adopt_mark(&store->local);
@@ -166,7 +166,7 @@ bool follow_round(struct store *store, bool now)
 
 /* --- the remote's thread ---------------------------------------------------------------------- */
 
-/* A step that was begun is waited for, whatever happens: it is the caller's. */
+/* Once begun, a step is always waited for, as the caller owns it. */
 static int have_performed(struct remote *remote, struct follow_step *step)
 {
     mutex_lock(&remote->shared.lock);
@@ -198,8 +198,8 @@ static void notify_changed(void *arg)
     free(notification);
 }
 
-/* In a thread of its own: the kernel makes a thread that tells it of a page wait for the read of
- * that page, which may wait for the next look. */
+/* In a thread of its own: the kernel makes the notifying thread wait for reads of the pages
+ * concerned, which may themselves wait for the next head. */
 static void notify_in_background(struct remote *remote, struct follow_step *step)
 {
     struct notification *notification = xmalloc(sizeof *notification);
@@ -214,8 +214,8 @@ static void settle(struct remote *remote, struct follow_step *step)
     remote_head_published(remote, step->head);
     remote_advance(remote, step->head->cut);
     notify_in_background(remote, step);
-    /* Not before the head is STORE/head: else a crash would find a view and a journal that are
-     * newer than it. */
+    /* not before the head is STORE/head: otherwise a crash would leave a view and a journal newer
+     * than that */
     _cleanup_free_ struct head *there = xmalloc(sizeof *there);
     if (local_head_read(&store->local, there) == 0 && there->number == step->head->number) {
         if (adopt_unmark(&store->local) < 0)
@@ -250,8 +250,9 @@ static void explain_failure(struct remote *remote, const struct head *head, int 
                      "head %llu cannot be followed now (%s)", number, strerror(-r));
 }
 
-/* 0: the head is shown now. -ENOENT: what it needs is gone, of which *lost is one; there may be a
- * newer head. A head without a state only names the holder of the prefix: what is shown stays. */
+/* 0: the head is shown now. -ENOENT: objects that it needs are gone, among them *lost; there may be
+ * a newer head. A head without a state only names the holder of the prefix: the shown state
+ * stays. */
 static int follow_head(struct remote *remote, const struct head *known, const struct head *head,
                        struct lost_object *lost)
 {
@@ -262,7 +263,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
         remote_head_published(remote, head);
         return 0;
     }
-    /* Its writer announced first what encodings it has. */
+    /* its writer first announced its encodings */
     int r = prefix_meet(&remote->prefix);
     step.encodings = remote->prefix.marker.incompat | head->incompat;
     if (r == 0)
@@ -277,7 +278,7 @@ static int follow_head(struct remote *remote, const struct head *known, const st
     return r;
 }
 
-/* The newest head lacks a run: is there one between it and what is shown? */
+/* The newest head lacks a run: looks for a whole one between it and the shown one. */
 static int follow_whole_head(struct remote *remote, struct head *known, const struct head *newest,
                              struct lost_object *lost)
 {
@@ -298,7 +299,7 @@ static int look_for_head(struct remote *remote, struct head *known)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     struct lost_object lost = {0};
-    uint64_t lost_of = 0; /* the head that lacks it */
+    uint64_t lost_of = 0; /* the head that needs *lost */
     int r = 0;
     for (int try = 0; try < TRIES; try++) {
         r = heads_newest(&remote->prefix, known->number, head);
@@ -333,7 +334,7 @@ static int look_for_head(struct remote *remote, struct head *known)
     return r;
 }
 
-/* False: the remote must not be used, and why was said. */
+/* False: the remote must not be used; the reason was logged. */
 static bool attach(struct remote *remote)
 {
     char *text = NULL;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Garbage in the remote. Four kinds: heads that are not the newest, runs that no head names, packs
- * that no head needs, and what writers left that crashed or were fenced.
+/* Garbage in the remote. Four kinds: heads other than the newest, runs that no head names, packs
+ * that no head needs, and leftovers of writers that crashed or were fenced.
  *
- * Readers elsewhere may lag: what a head named lives on for the grace after a later head was
- * published. So a head goes when the one after it is older than the grace, and what only such heads
- * named goes after them: the order is that of publishing, reversed, and a crash in between leaves
- * things that no head names, never a head that names what is gone. Some heads stay for longer, with
- * all that they name: kept.h.
+ * Readers elsewhere may lag: objects named by a head stay for the grace after a later head was
+ * published. So a head is deleted when its successor is older than the grace, and objects named
+ * only by such heads are deleted after them: the order is the reverse of publishing, so a crash in
+ * between leaves objects that no head names, never a head that names deleted objects. Some heads
+ * stay for longer, with everything that they name: kept.h.
  *
- * What heads named that were given up with --rollback stays, with these, for `rollback_keep`.
+ * Heads discarded by --rollback, and the objects that they name, stay for `rollback_keep`.
  *
- * A writer that was paused and fenced must not delete what its successor made. It cannot know it;
- * so between listing and deleting it reads the newest head again. Whatever a successor puts, it
- * puts after its first head: if that is not there yet after the listing, nothing of it is in the
- * listing. */
+ * A writer that was paused and fenced must not delete objects of its successor. It cannot know of
+ * these; so between listing and deleting it reads the newest head again. A successor puts
+ * everything after its first head: if that does not exist after the listing, the listing contains
+ * nothing of the successor. */
 #include "remote/maintenance_internal.h"
 
 #include <stdio.h>
@@ -27,12 +27,12 @@
 #define INTERVAL_MAX_NS (600ll * 1000000000)
 #define INTERVAL_MIN_NS (1ll * 1000000000)
 #define BATCH 500u
-#define FOUND_MAX 100000u /* in one pass; the next one goes on */
+#define FOUND_MAX 100000u /* per pass; the next one continues */
 #define SLACK_NS (2ll * 1000000000)
 
 struct item {
     uint64_t id;
-    int64_t modified; /* by the medium's clock; of unreferenced packs: since when */
+    int64_t modified; /* by the medium's clock; of unreferenced packs: since when they are */
     uint64_t length;
 };
 
@@ -40,20 +40,23 @@ DEFINE_VECTOR(found, struct item);
 
 struct pass {
     struct remote *remote;
-    struct remote_gc_request *request; /* NULL: none */
-    int64_t now, old;                  /* by the medium's clock; before `old` is past the grace */
-    int64_t begun;                     /* our history did; what is older is not ours to delete */
-    uint64_t oldest_head;              /* the number of the first that does not stay for history */
-    uint64_t needed_head;              /* it and later ones are needed by feeds of this node */
-    struct found heads;                /* but those that stay anyway; ascending */
-    size_t first_head;                 /* of these: it and later ones stay; before it only some */
-    struct kept history;               /* heads that stay for longer */
+    struct remote_gc_request *request; /* NULL: not requested by a caller */
+    /* by the medium's clock; times before `old` are past the grace */
+    int64_t now, old;
+    /* when our history began; older objects are not ours to delete */
+    int64_t begun;
+    uint64_t oldest_head; /* number of the first head that is not kept for history */
+    uint64_t needed_head; /* feeds of this node need it and later ones */
+    struct found heads;   /* without those kept anyway; ascending */
+    /* index: it and later ones stay; of earlier ones only some */
+    size_t first_head;
+    struct kept history; /* heads kept for longer */
     uint64_t kept_bytes;
-    struct found runs[RUN_PLACES], packs, unreferenced, probes; /* what may go */
-    struct found young; /* packs that no head named, and that stay */
+    struct found runs[RUN_PLACES], packs, unreferenced, probes; /* candidates for deletion */
+    struct found young; /* packs never named by a head, too young to be deleted */
     struct returned returned;
     struct pack_listing listed;
-    uint64_t kept[RUN_PLACES]; /* bit i: run i of the newest head is there */
+    uint64_t kept[RUN_PLACES]; /* bit i: run i of the newest head exists */
 };
 
 /* --- listing ---------------------------------------------------------------------------------- */
@@ -68,9 +71,10 @@ static bool is_kept_for_now(const struct pass *pass, const struct head_given_up 
     return pass->now - given_up->time < pass->remote->options.rollback_keep_ns;
 }
 
-/* Must what was made up to `epoch` stay, since heads that were given up may name it? For a stated
- * time; and as long as such a head is there, for then lagging readers may use heads from before,
- * and what these name and the first ones after it do not is no leftover. */
+/* Must objects made up to `epoch` stay, since discarded heads may name them? Yes for a configured
+ * time; and as long as such a head exists, for then lagging readers may use heads from before the
+ * rollback, and objects named only by these and not by the first heads after it are no
+ * leftovers. */
 static bool is_held(const struct pass *pass, uint64_t epoch)
 {
     const struct head *head = &pass->remote->prefix.head;
@@ -83,7 +87,7 @@ static bool is_held(const struct pass *pass, uint64_t epoch)
     return false;
 }
 
-/* May an object go that no head names? */
+/* May an object that no head names be deleted? */
 static bool is_own_garbage(const struct pass *pass, int64_t modified)
 {
     return is_old(pass, modified) && modified >= pass->begun;
@@ -128,8 +132,7 @@ static int note_probe(uint64_t id, const struct tier_object *object, void *arg)
     return 0;
 }
 
-/* A pack that the view does not know was never named by a head: its writer crashed or was fenced
- * before. */
+/* No head has ever named a pack unknown to the view: its writer crashed or was fenced before. */
 static int note_pack(uint64_t id, const struct tier_object *object, void *arg)
 {
     struct pass *pass = arg;
@@ -168,15 +171,15 @@ static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
     return 0;
 }
 
-/* Heads that are older than our history, beside which it began anew, come first, and stay: an
- * operator may have restored them. */
+/* Heads older than our history, beside which it was begun anew, come first, and stay: an operator
+ * may have restored them. */
 static void leave_foreign_heads(struct pass *pass)
 {
     size_t foreign = 0;
     while (foreign < pass->heads.count && pass->heads.at[foreign].modified < pass->begun &&
            pass->heads.at[foreign].id != pass->remote->prefix.head.number)
         foreign++;
-    if (foreign == 0) /* there may be no memory */
+    if (foreign == 0) /* the list may be NULL */
         return;
     pass->heads.count -= foreign;
     memmove(pass->heads.at, pass->heads.at + foreign, pass->heads.count * sizeof *pass->heads.at);
@@ -258,7 +261,7 @@ static int list_objects(struct pass *pass)
     return r < 0 ? r : view_remote_packs(remote->store->local.view, note_unreferenced, pass);
 }
 
-/* --- is it still ours? ------------------------------------------------------------------------ */
+/* --- is the prefix still ours? ---------------------------------------------------------------- */
 
 int gc_check_ours(struct remote *remote)
 {
@@ -276,7 +279,8 @@ int gc_check_ours(struct remote *remote)
     return -ESTALE;
 }
 
-/* The view must know what the newest head names: else everything would look like a leftover. */
+/* The view must know the objects that the newest head names: otherwise they would all look like
+ * leftovers. */
 static bool view_is_of_head(struct remote *remote)
 {
     struct view_remote view = view_remote(remote->store->local.view);
@@ -336,13 +340,14 @@ static int remove_items(struct pass *pass, const char *directory, const struct i
                         size_t count, const char *why)
 {
     struct tier *tier = pass->remote->prefix.tier;
-    int r = count ? tier->ops->sync(tier) : 0; /* what named them is gone for good */
+    /* the objects that named them must be gone for good */
+    int r = count ? tier->ops->sync(tier) : 0;
     for (size_t at = 0; at < count && r == 0; at += BATCH)
         r = remove_batch(pass, directory, items + at, min_u64(count - at, BATCH), why);
     return r;
 }
 
-/* Removes the heads before one that is older than the grace, but for those that stay. */
+/* Removes the heads before one that is older than the grace, except those that stay. */
 static int remove_heads(struct pass *pass)
 {
     struct found gone = {0};
@@ -367,10 +372,10 @@ static int remove_runs_at(struct pass *pass, enum run_place place, const struct 
                         "no head names it, and it is there");
 }
 
-/* Runs that no remaining head names. A run is put right before the first head that names it, and
- * later heads name it without a gap. So of those that were put before the oldest remaining head,
- * the ones that it does not name are named by none; those put later wait until that head goes. The
- * copies go first: what a crash leaves is found by earlier versions, too. */
+/* Removes runs that no remaining head names. A run is put just before the first head that names it,
+ * and later heads name it without a gap. So among the runs put before the oldest remaining head,
+ * those that it does not name are named by none; later ones wait until that head is removed. Copies
+ * are removed first: so a run left by a crash is also found by earlier versions. */
 static int remove_runs(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
@@ -379,15 +384,15 @@ static int remove_runs(struct pass *pass, const struct item *oldest)
         *head = remote->prefix.head;
     else
         TRY(head_read(&remote->prefix, oldest->id, head));
-    /* Clocks of one medium's servers may differ a little. */
+    /* clocks of one medium's servers may differ a little */
     int64_t before = oldest->modified - remote->options.gc_grace_ns / 4;
     TRY(remove_runs_at(pass, RUN_COPY, head, before));
     return remove_runs_at(pass, RUN_FIRST, head, before);
 }
 
-/* From now on no file can be made to refer to a chunk of these packs (lookback_claim.c). Those that
- * one refers to again are left out. An object that is still there after a crash, or as it cannot be
- * deleted, is a leftover that the view does not know. */
+/* From now on no file can be made to refer to a chunk of these packs (lookback_claim.c). Skips
+ * packs that are referred to again. An object that still exists after a crash, or because it cannot
+ * be deleted, is a leftover unknown to the view. */
 static int give_up_packs(struct view *view, struct item *items, size_t *count)
 {
     size_t kept = 0;
@@ -402,8 +407,8 @@ static int give_up_packs(struct view *view, struct item *items, size_t *count)
     return 0;
 }
 
-/* A pack is unreferenced right before the head is published that does not need it: heads from
- * before that may. */
+/* A pack becomes unreferenced just before the head that does not need it is published: earlier
+ * heads may need it. */
 static int remove_unreferenced(struct pass *pass, const struct item *oldest)
 {
     struct remote *remote = pass->remote;
@@ -428,7 +433,7 @@ static int remove_unreferenced(struct pass *pass, const struct item *oldest)
     return r;
 }
 
-/* Packs that hold what no tier has do not go. */
+/* Removes packs from the list that contain chunks missing in all tiers. */
 static void keep_returned(struct pass *pass, struct found *packs)
 {
     size_t kept = 0;
@@ -444,7 +449,7 @@ static int clean_remote(struct pass *pass)
 {
     TRY(pass->heads.count ? gc_check_ours(pass->remote) : -EAGAIN);
     if (pass->heads.at[pass->heads.count - 1].id != pass->remote->prefix.head.number)
-        return -EAGAIN; /* the listing is not of what we published */
+        return -EAGAIN; /* the listing is older than our last head */
     TRY(remove_heads(pass));
     const struct item *oldest = &pass->heads.at[pass->first_head];
     keep_returned(pass, &pass->packs);
@@ -461,7 +466,7 @@ static int clean_remote(struct pass *pass)
 static void note_kept(struct pass *pass)
 {
     snapshots_note_kept(pass->remote->snapshots, &pass->history, pass->kept_bytes);
-    pass->remote->prefix.head.has_names = pass->history.has_names; /* the next one says so */
+    pass->remote->prefix.head.has_names = pass->history.has_names; /* recorded in the next head */
 }
 
 static int make_pass(struct remote *remote, struct remote_gc_request *request)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A pass of gc that a user asks for (cairn gc), made by the upload's thread. */
+/* A pass of gc requested by a user (cairn gc), made by the upload's thread. */
 #include "base/clock.h"
 #include "remote/maintenance_internal.h"
 
-/* Why no pass will be made; 0: it will. */
+/* Why no pass will be made, as -errno; 0: it will be. */
 static int why_no_pass(struct remote *remote)
 {
     if (remote->options.read_only)
@@ -14,8 +14,8 @@ static int why_no_pass(struct remote *remote)
     return remote->shared.stopping || remote->shared.fenced ? -ESHUTDOWN : 0;
 }
 
-/* For longer than a lease, since it was asked. Uploads are tried again without end, and the pass
- * comes behind them. */
+/* Has it been unreachable for longer than a lease, since the request? Uploads are retried without
+ * end, and the pass comes after them. */
 static bool is_out_of_reach(struct remote *remote, int64_t asked)
 {
     LOCK_SCOPE(&remote->shared.lock);
@@ -23,8 +23,8 @@ static bool is_out_of_reach(struct remote *remote, int64_t asked)
     return remote->shared.unreachable_ns && clock_monotonic_ns() - since > remote->options.lease_ns;
 }
 
-/* Was the pass made, or will there be none? A pass that has begun is waited for: the request is the
- * caller's. */
+/* Was the pass made, or will there be none? A pass that has begun must be waited for, as the caller
+ * owns the request. */
 static bool is_over(struct remote *remote, const struct remote_gc_request *request, int64_t asked,
                     int *ret_result)
 {

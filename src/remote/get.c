@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs of the remote are read. */
+/* Reads packs of the remote. */
 #include "remote/internal.h"
 
 struct tier *remote_tier(const struct remote *remote)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the store: the remote tier. What fetch/ and store/ need of it is in life.h, state.h,
- * chunks.h, maintenance.h and follow.h.
+/* Inside remote/. The functions that fetch/ and store/ need are in life.h, state.h, chunks.h,
+ * maintenance.h and follow.h.
  *
- *   remote.c   its threads, from the opening of the store to its end
- *   opening.c  whether an opening can do without it
- *   state.c    errors, its waiters, whether it is to stop
- *   status.c   what is told of it
- *   claim.c    the store holds its prefix
- *   renewer.c  the thread that renews the lease
- *   get.c      its packs, for readers
- *   again.c    packs that a reader without a mount did not find
- *   upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
- *              then the head
- *   runs.c     runs: made of a cut, and merged
- *   follow.c   the thread of a mount that only reads, instead of the uploader's
+ * remote.c   its threads, from the opening of the store to its end
+ * opening.c  whether the store can open without the remote
+ * state.c    errors, waiters, whether it must stop
+ * status.c   its status
+ * claim.c    holding the prefix
+ * renewer.c  the thread that renews the lease
+ * get.c      its packs, for readers
+ * again.c    packs that a reader without a mount did not find
+ * upload.c   one thread that chooses cuts and carries them: packs (upload_packs.c), then the run,
+ *            then the head
+ * runs.c     runs: made from a cut, and merged
+ * follow.c   the thread of a read-only mount, in place of the uploader's
  *
  * A head is published only when every pack and run that it names is in the remote; objects are
  * deleted only when a head that does not need them was published long ago. */
@@ -34,9 +34,9 @@
 
 struct view_cut;
 
-#define SMALL_PACK_LEN (4 * MIB) /* packs of fewer bytes are merged some day */
+#define SMALL_PACK_LEN (4 * MIB) /* packs with fewer bytes are merged later */
 
-/* State that several threads share. */
+/* State shared by several threads. */
 struct remote_shared {
     struct cairn_mutex lock; /* LOCK_WAITERS */
     pthread_cond_t changed;
@@ -44,44 +44,44 @@ struct remote_shared {
     uint64_t head_number, files, logical_bytes; /* of the newest head */
     enum remote_state state;
     bool stopping, drain, kicked, fenced, renewer_done;
-    bool has_left;                    /* the common prefix of several nodes, or may not */
-    struct follow_step *follow;       /* for the writeback thread */
-    uint64_t looks_begun, looks_done; /* for a newer head */
+    bool has_left;                    /* the node has left the common prefix, or may not leave it */
+    struct follow_step *follow;       /* request to the writeback thread */
+    uint64_t looks_begun, looks_done; /* checks for a newer head */
     bool looks_ended;
     int64_t urge_until;
     uint64_t target_bytes;
     uint64_t errors;
     char error[CAUSE_MAX];
-    int64_t error_ns, unreachable_ns; /* monotonic; 0: none */
+    int64_t error_ns, unreachable_ns; /* monotonic; 0: never */
 };
 
-/* A start that may be given up: watch.c. */
+/* Watches a start that may be cancelled: watch.c. */
 struct remote_watch {
     struct cairn_mutex lock; /* a leaf */
     pthread_cond_t ended;
     bool over;
-    bool started; /* the opening thread's alone, as is the next */
+    bool started; /* opening thread only, as is the next */
     pthread_t thread;
 };
 
-/* Progress of the upload: the writeback thread's alone. */
+/* Progress of the upload; writeback thread only. */
 struct remote_relief {
     uint64_t uploaded, horizon;
-    int64_t at; /* when these changed last */
+    int64_t at; /* when these last changed */
 };
 
-/* State of its runs: the uploader's, but for the atomic. */
+/* State of its runs; uploader's thread only, except the atomic. */
 struct remote_runs {
-    int64_t due_at; /* monotonic ns: not before */
+    int64_t due_at; /* monotonic ns: no earlier */
     _Atomic enum run_scrub { RUN_SCRUB_NONE, RUN_SCRUB_ASKED, RUN_SCRUB_DONE } scrub;
-    uint64_t unreadable_head; /* the last of which a run was found lost, and said so */
+    uint64_t unreadable_head; /* the last head of which a run was found lost, which was logged */
 };
 
 struct remote {
     struct store *store;
     struct remote_options options;
     struct prefix prefix;
-    bool was_here; /* this store published there before */
+    bool was_here; /* this store has published there before */
 
     struct remote_runs runs;
 
@@ -89,19 +89,19 @@ struct remote {
 
     pthread_t uploader, renewer;
     bool uploader_started, renewer_started;
-    struct pool *senders;   /* one pack each */
-    struct pool *notifiers; /* read_only: one thread that tells the kernel what changed */
+    struct pool *senders;   /* sending one pack each */
+    struct pool *notifiers; /* read_only: one thread that notifies the kernel of changes */
     struct remote_maintenance *maintenance; /* maintenance.h */
     struct snapshots *snapshots;
-    struct remote_relief relief; /* the writeback thread's alone */
-    struct missing *missing;     /* again.c; NULL: not a reader without a mount */
+    struct remote_relief relief; /* writeback thread only */
+    struct missing *missing;     /* again.c; NULL unless this is a reader without a mount */
     struct rate_limit limit;
     struct remote_watch watch;
     int64_t patience_ns; /* of the tier, while no caller waits */
     _Atomic uint64_t next_run;
-    _Atomic uint64_t merged_total; /* bytes of packs that were read to merge them */
-    struct encode_totals encoded;  /* for the remote */
-    /* The newest head of this mount refers to them, and has not got them: they were damaged. */
+    _Atomic uint64_t merged_total; /* bytes of packs read for merging */
+    struct encode_totals encoded;  /* chunks encoded for the remote */
+    /* Damaged chunks: the newest head of this mount refers to them without a place. */
     _Atomic uint64_t damaged_chunks;
 };
 
@@ -112,45 +112,48 @@ void missing_free(struct missing *missing); /* NULL is fine */
 
 /* --- claim.c ---------------------------------------------------------------------------------- */
 
-/* After recovery: makes the prefix and the head that say that we hold it. May be repeated. */
+/* After recovery: creates the prefix, and a head that states that this store holds it. May be
+ * repeated. */
 CAIRN_MUST_CHECK int remote_claim(struct remote *remote, char **ret_text);
 void remote_head_published(struct remote *remote, const struct head *head);
 /* Errors of head_put(); after -ESTALE the remote is fenced. */
 CAIRN_MUST_CHECK int remote_publish_head(struct remote *remote, struct head *head);
 void remote_fence(struct remote *remote, const struct head *theirs);
-/* Nothing more is published from this mount; why was said. */
+/* Stops publishing from this mount; the reason was logged. */
 void remote_give_up(struct remote *remote);
-/* It answered. */
+/* Call when the remote has answered. */
 void remote_works(struct remote *remote);
 void remote_advance(struct remote *remote, uint64_t cut);
-/* Waiters for it get -ESHUTDOWN. */
+/* Its waiters get -ESHUTDOWN. */
 void remote_release_waiters(struct remote *remote);
 static inline struct remote *remote_of(struct store *store)
 {
     return store->remote;
 }
 bool remote_is_urged(struct remote *remote);
-/* Does a caller wait for the upload of something? */
+/* Does a caller wait for an upload? */
 bool remote_is_awaited_locked(struct remote *remote);
-/* Waiters of a node are served as the union gets on. False: no more, and no call is under way. */
+/* Starts or ends the subscription to union heads, by which waiters of a node are served. False: on
+ * return no call is in progress. */
 void remote_hear_union(struct remote *remote, bool hears);
-/* Waits until `bytes` more may go to the remote by `upload_limit`. False: the upload is to stop. */
+/* Waits until `upload_limit` admits `bytes` more. False: the upload must stop. */
 CAIRN_MUST_CHECK bool remote_limit_wait(struct remote *remote, uint64_t bytes);
-/* With the lock of `shared`, when something of that changed: the limit is off while a caller waits,
- * or it drains or stops. */
+/* Call with the lock of `shared` when that has changed: lifts the limit while a caller waits, or
+ * while it drains or stops. */
 void remote_settle_limit_locked(struct remote *remote);
-/* Has the remote's thread look now. With the lock of `shared`. */
+/* Wakes up the remote's thread. With the lock of `shared`. */
 void remote_kick_locked(struct remote *remote);
-/* Was that asked for, or is the thread to stop? */
+/* Was it woken up, or must the thread stop? */
 bool remote_is_called(struct remote *remote);
-/* The remote's thread: waits until it is called, or for `ms`. False: the store stops. */
+/* For the remote's thread: waits until it is woken up, or for `ms`. False: the store is
+ * stopping. */
 bool remote_pause(struct remote *remote, int64_t ms);
-/* A mount that can do without the remote does not wait for it long. */
+/* Limits the waits for the remote at a mount that can do without it. */
 void remote_be_brief(struct remote *remote, bool brief);
-/* The state that the view knows to be published counts, if this is the remote where it was. With a
- * new view it does so later, when its packs were looked for. */
+/* Accepts the state that the view knows to be published, if this is the remote where it was
+ * published. With a rebuilt view this happens later, when its packs were looked for. */
 void remote_resume(struct remote *remote);
-/* The view, which is of the newest head's state, learns its number. */
+/* Notes in the view, which has the newest head's state, the head's number. */
 CAIRN_MUST_CHECK int remote_note_head(struct remote *remote);
 
 /* --- renewer.c -------------------------------------------------------------------------------- */
@@ -159,19 +162,19 @@ void *renewer_main(void *remote);
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
 
-/* The rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged with runs
- * of `head` that are no larger: head->runs becomes the new list. *ret_is_news false: the cut says
- * nothing that the head does not say already. */
+/* Writes the rows of the cut as a run: a file in STORE/runs, and in the remote. It may be merged
+ * with runs of `head` that are no larger: head->runs becomes the new list. *ret_is_news false: the
+ * cut contains nothing new compared to the head. */
 CAIRN_MUST_CHECK int runs_publish(struct remote *remote, struct view_cut *cut, struct head *head,
                                   bool *ret_is_news, uint64_t *ret_missing);
-/* Between two rounds: puts again what is missing or damaged of the newest head's runs, if that may
- * be. Trouble with it is said, and tried again. */
+/* Between two rounds: stores missing or damaged runs of the newest head again, if allowed. Errors
+ * are logged, and retried. */
 void runs_tick(struct remote *remote);
 
 /* --- upload.c --------------------------------------------------------------------------------- */
 
 void *upload_main(void *remote);
-/* Most memory that its rounds take, those that read the remote included. */
+/* Most memory used by its rounds, including those that read the remote. */
 uint64_t upload_memory(const struct remote *remote);
 
 /* --- follow.c --------------------------------------------------------------------------------- */

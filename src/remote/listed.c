@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs that should be there, beside a listing of those that are.
+/* Compares the packs that should exist with a listing.
  *
- * A listing may be stale: what it lacks is asked for by its name, before it is noted (noted.c). gc
- * has a listing anyway. A mount whose view was made anew makes one before anything counts as
- * published: which packs were suspect the old view knew, and no head tells it; and of a head that
- * another writer published nothing is known. The start that makes the view may be killed before, or
- * follow, or have no remote: so STORE/unlisted lasts until the view has what a listing found. It is
- * there, too, while chunks of a bad pack have a new place, and no head says so. */
+ * A listing may be stale: a pack missing in it is checked by name, before it is recorded (noted.c).
+ * gc makes a listing anyway. A mount whose view was rebuilt makes one before anything counts as
+ * published: the old view knew which packs were suspect, which no head records; and of a head
+ * published by another writer nothing is known. The start that rebuilds the view may be killed
+ * earlier, or follow, or have no remote: so STORE/unlisted exists until the view has the result of
+ * a listing. It also exists while chunks of a bad pack have a new place, but no head says so. */
 #include "remote/maintenance_internal.h"
 
 #include "base/log.h"
@@ -28,7 +28,7 @@ static int note_missing(const struct view_remote_pack *pack, void *arg)
     struct remote *remote = listed->remote;
     uint64_t len;
     char object[32];
-    /* The list may be empty, and then it is NULL, which bsearch() must not be given. */
+    /* an empty list may be NULL, which bsearch() does not accept */
     bool is_listed = vector_search(&listed->packs, &pack->pack, compare_u64);
     if (pack->unreferenced || pack->gone || pack->suspect || pack->live_count == 0 || is_listed)
         return 0;
@@ -72,7 +72,7 @@ int listed_look(struct remote *remote, bool *ret_counts_now)
     int r = prefix_list(&remote->prefix, "packs", 0, note_object, &listed);
     if (r == 0)
         r = listed_find_missing(&listed);
-    /* The chunks of a pack that no head names may have lain in one that is missing. */
+    /* chunks of a pack that no head names may have been in a missing one */
     if (r == 0)
         r = view_remote_packs(remote->store->local.view, stop_at_unnamed, &is_unnamed);
     *ret_counts_now = !is_unnamed;
@@ -87,7 +87,7 @@ int listed_look(struct remote *remote, bool *ret_counts_now)
     return r;
 }
 
-/* --- a mark that it was not made yet ---------------------------------------------------------- */
+/* --- STORE/unlisted: the listing is still to be made ------------------------------------------ */
 
 int listed_doubt(struct remote *remote)
 {
@@ -96,8 +96,8 @@ int listed_doubt(struct remote *remote)
     return r;
 }
 
-/* What is noted has still to become suspect, or a head to say where it was written anew. The mark
- * need not go durably: if it is there again, there is one listing more. */
+/* Call when recorded packs are suspect in the view, or a head names their rewritten chunks. The
+ * removal need not be durable: if the file is still there, one listing more is made. */
 void listed_settle(struct remote *remote)
 {
     struct remote_maintenance *maintenance = remote->maintenance;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs of the remote that are missing or damaged, until a round has looked at them: after that
- * they are whole, empty of what is needed, or suspect (suspects.c). Any thread notes them. */
+/* Packs of the remote that are missing or damaged, until a round has handled them: then they are
+ * whole, have no needed chunks, or are suspect (suspects.c). Any thread records them. */
 #include "remote/maintenance_internal.h"
 
 static struct noted_pack *find_locked(struct remote_maintenance *maintenance, uint64_t pack)
@@ -16,7 +16,7 @@ bool noted_add(struct remote *remote, uint64_t pack, int error)
     struct remote_maintenance *maintenance = remote->maintenance;
     LOCK_SCOPE(&maintenance->lock);
     if (find_locked(maintenance, pack) || HASH_COUNT(maintenance->noted) == NOTED_MAX)
-        return false; /* one that has no room will be found again */
+        return false; /* if there is no room, it will be found again */
     struct noted_pack *noted = xcalloc(1, sizeof *noted);
     noted->pack = pack;
     noted->was_missing = error == -ENOENT;
@@ -123,8 +123,8 @@ void repair_round_done(struct remote *remote)
 void remote_suspects(struct remote *remote, uint64_t *ret_packs, uint64_t *ret_chunks)
 {
     struct view_remote view = view_remote(remote->store->local.view);
-    uint64_t ids[64]; /* of many more, which a round will soon look at, these will do */
-    /* Until the round has published it, no head says where their chunks are now. */
+    uint64_t ids[64]; /* if there are more, which a round handles soon, these suffice */
+    /* until the round has published it, no head has the new places of their chunks */
     size_t noted = list(remote, true, ids, ARRAY_LEN(ids));
     *ret_packs = view.suspect_packs;
     *ret_chunks = view.suspect_chunks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store is opened: whether it can do without its remote now, and what is said where it cannot. */
+/* Opening a store: whether it can do without its remote now, and the messages if it cannot. */
 #include "base/cause.h"
 #include "remote/internal.h"
 
@@ -43,8 +43,8 @@ void remote_give_history(const struct remote *remote, struct superblock *sb)
     sb->key = remote->prefix.marker.key;
 }
 
-/* A store without a state of its own cannot do without its remote: an empty filesystem would be
- * shown for what is there, and what is wrong with the remote would be found out later. */
+/* A store without a state of its own cannot do without its remote: it would show an empty
+ * filesystem instead of the existing data, and problems of the remote would be noticed too late. */
 static int begin_blank_on_remote(struct remote *remote, char **ret_text)
 {
     int r = remote->prefix.is_attached ? prefix_prepare(&remote->prefix, ret_text) : 0;
@@ -57,15 +57,15 @@ static int begin_blank_on_remote(struct remote *remote, char **ret_text)
     return r;
 }
 
-/* A successor never asks the remote before it serves: its mount has a state, and must not depend on
- * what a server says just now. The uploader meets the remote later. */
+/* A successor never contacts the remote before it serves: its mount has a state, and must not
+ * depend on a server's answer at this moment. The uploader contacts the remote later. */
 int remote_join(struct remote *remote, char **ret_text)
 {
     if (remote->store->local.options.adopting)
         return 0;
     struct adoption adoption = adoption_of(remote->store);
     int r = prefix_attach(&remote->prefix, adopt_may, &adoption, ret_text);
-    /* An older state is shown, or none: not what the store has of another. */
+    /* the mount shows an older state, or none: not the store's state of another head */
     bool looks_back = head_choice_is_made(&remote->options.at);
     if (r < 0 || (!looks_back && !adopt_is_blank(&adoption)))
         return r;

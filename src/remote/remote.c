@@ -11,7 +11,7 @@
 #define GIVE_BACK_NS (3ll * 1000000000)
 #define LEAVE_NS (10ll * 1000000000) /* for a node, which may merge once more */
 
-/* --- as its prefix asks it -------------------------------------------------------------------- */
+/* --- callbacks of its prefix ------------------------------------------------------------------ */
 
 static bool pause_user(void *remote, int64_t ms)
 {
@@ -33,7 +33,7 @@ static bool wait_to_send(void *remote, uint64_t bytes)
     return remote_limit_wait(remote, bytes);
 }
 
-/* --- as its snapshots ask it ------------------------------------------------------------------ */
+/* --- callbacks of its snapshots --------------------------------------------------------------- */
 
 static int check_snapshots_ours(void *remote)
 {
@@ -69,7 +69,8 @@ struct remote *remote_new(struct store *store)
     struct remote *remote = xcalloc(1, sizeof *remote);
     remote->store = store;
     remote->options = store->local.options.remote;
-    /* Only the first daemon of a mount may do what --takeover and --rollback allow. */
+    /* only the first daemon of a mount may take over or roll back, as --takeover and --rollback
+     * allow */
     remote->options.takeover = remote->options.takeover && !store->local.options.adopting;
     remote->options.rollback = remote->options.rollback && !store->local.options.adopting;
     const struct prefix_user user = {remote, pause_user, note_user_trouble, note_user_works,
@@ -160,7 +161,7 @@ int remote_start(struct remote *remote)
     return 0;
 }
 
-/* The lease goes back, and a node leaves. */
+/* Is the lease being released, or is a node leaving? */
 static bool is_giving_back_locked(struct remote *remote)
 {
     check_held(&remote->shared.lock);
@@ -168,8 +169,8 @@ static bool is_giving_back_locked(struct remote *remote)
     return leaves || (remote->renewer_started && !remote->shared.renewer_done);
 }
 
-/* Uploads on their way are given up: the next mount goes on. Giving the lease back may take a
- * moment and no more. */
+/* Uploads in progress are abandoned: the next mount continues them. Releasing the lease may take a
+ * moment, but no longer. */
 void remote_stop(struct remote *remote)
 {
     if (!remote)
@@ -199,7 +200,7 @@ void remote_stop(struct remote *remote)
     remote_release_waiters(remote);
 }
 
-/* --- what is told of it ----------------------------------------------------------------------- */
+/* --- queries ---------------------------------------------------------------------------------- */
 
 struct prefix *remote_prefix(struct remote *remote)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The thread that renews the lease, and gives it back when the store ends. */
+/* The thread that renews the lease, and releases it when the store ends. */
 #include "base/clock.h"
 #include "prefix/lease.h"
 #include "remote/internal.h"
 
 #define URGE_MS 500
 
-/* Waiters for the remote wait for NVMe first. */
+/* Waiters for the remote first wait for NVMe. */
 static void urge_local_locked(struct remote *remote)
 {
     check_held(&remote->shared.lock);

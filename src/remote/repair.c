@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs of the remote that are written anew: those that are missing or damaged there, many small
- * ones, and mostly dead ones.
+/* Rewrites packs of the remote: missing or damaged ones, many small ones, and mostly dead ones.
  *
- * All three are one thing: their live chunks are read, from NVMe or else from the remote, and
- * stored in a new pack, which moves their places. What is left in a bad pack can be read from
- * nowhere now: it is suspect (suspects.c).
+ * All three are done alike: their live chunks are read, from NVMe or else from the remote, and
+ * stored in a new pack, which changes their places. The remaining chunks of a bad pack cannot be
+ * read now: it is suspect (suspects.c).
  *
- * How much: small packs are merged when there are more than SMALL_PACKS_MAX of them, and only so
- * many that the result is not much larger than the largest of them: so each byte is merged a few
- * times on its way to a large pack, not again with each small one. Emptying mostly dead packs may
- * cost a tenth of the traffic, or half of it while most of what lies there is dead. While a caller
- * waits for a head, these two stay out of its way as long as they can. While files come back from
- * an earlier state, mostly dead packs wait. */
+ * How much: small packs are merged if there are more than SMALL_PACKS_MAX of them, and only so many
+ * that the result is not much larger than the largest of them: so each byte is merged a few times
+ * on its way to a large pack, not again with each small one. Emptying mostly dead packs may use a
+ * tenth of the traffic, or half of it while most of the remote is dead. While a caller waits for a
+ * head, both are postponed as long as possible. While files are being restored from an earlier
+ * state, mostly dead packs wait. */
 #include "remote/maintenance_internal.h"
 
 #include "base/clock.h"
 #include "remote/upload.h"
 
 #define SMALL_PACKS_MAX 8u
-#define SMALL_PACKS_URGED_MAX 256u /* while a caller waits */
+#define SMALL_PACKS_URGED_MAX 256u /* limit while a caller waits */
 #define ROUND_BYTES (256 * MIB)
-#define FREE_BYTES (24 * MIB)      /* of mostly dead packs that cost nothing against the share */
+#define FREE_BYTES (24 * MIB)      /* of mostly dead packs, in addition to the share */
 #define TIDY_NS (2ll * 1000000000) /* after the last round for which a caller waited */
 #define RETRY_NS (10ll * 1000000000)
 #define CLAIM_NS (10ll * 1000000000)
 #define CLAIMING_MAX_NS (600ll * 1000000000)
-#define BAD_PACKS_MAX 1024u /* in one round */
-#define RESCUES_MAX 1000u   /* chunks of missing packs that are looked for elsewhere, in a round */
+#define BAD_PACKS_MAX 1024u /* per round */
+#define RESCUES_MAX 1000u   /* chunks of missing packs searched elsewhere, per round */
 
 void remote_defer_merge(struct remote *remote)
 {
@@ -43,7 +42,7 @@ bool remote_repair_is_due(struct remote *remote)
            (maintenance->is_deferred && now >= maintenance->tidy_at && !remote_is_urged(remote));
 }
 
-/* A view that cannot be read is met by the round, then. */
+/* If the view cannot be read, the round handles the error. */
 void remote_look_for_untold(struct remote *remote)
 {
     bool has_marks;
@@ -88,9 +87,9 @@ static int compare_costs(const void *a, const void *b)
     return x->cost < y->cost ? -1 : x->cost > y->cost;
 }
 
-/* The number of the smallest that become one: as many as there can be with the last of them at most
- * twice the rest together. Among more than SMALL_PACKS_MAX between a block and SMALL_PACK_LEN there
- * always are some. */
+/* How many of the smallest packs to merge: as many as possible such that the last of them is at
+ * most twice as large as the others together. Among more than SMALL_PACKS_MAX packs of between a
+ * block and SMALL_PACK_LEN there always are some. */
 static size_t small_to_merge(const struct candidates *small)
 {
     uint64_t before = 0;
@@ -108,8 +107,8 @@ static size_t small_to_merge(const struct candidates *small)
 struct adding {
     struct remote *remote;
     struct repair_plan *plan;
-    bool is_missing;  /* the pack that is added: nothing of it can be read */
-    unsigned rescues; /* chunks of such packs that NVMe lacks */
+    bool is_missing;  /* the pack being added is missing: nothing of it can be read */
+    unsigned rescues; /* chunks of such packs that are not on NVMe */
 };
 
 static int add_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
@@ -133,7 +132,7 @@ static int add_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
     return 0;
 }
 
-/* False: there is no room for it in this round. */
+/* False: no room for it in this round. */
 static bool add_pack(struct adding *adding, uint64_t id, int *r)
 {
     struct repair_plan *plan = adding->plan;
@@ -160,8 +159,8 @@ static bool is_of_object_alone(int error)
            !tier_error_is_transient(error);
 }
 
-/* An error that is of one object alone, and lasts (its permissions, an archive), is no reason to
- * leave the others as they are. The pack stays noted, and is looked at again later. */
+/* A permanent error of a single object (its permissions, an archived object) must not keep others
+ * from being repaired. The pack stays recorded, and is checked again later. */
 static bool leave_noted(struct remote *remote, uint64_t id, int *r)
 {
     char object[32];
@@ -176,8 +175,8 @@ static bool leave_noted(struct remote *remote, uint64_t id, int *r)
     return true;
 }
 
-/* As above. One that is missing is not asked for each of its chunks, and one that was missing for a
- * moment is as it was. */
+/* Adds a recorded pack, if it is still bad. A missing pack is checked once rather than for each of
+ * its chunks; one that was missing only for a moment is as before. */
 static bool add_bad_pack(struct adding *adding, uint64_t id, int *r)
 {
     struct view_remote_pack pack;
@@ -245,7 +244,7 @@ void remote_note_claim(struct remote *remote)
         atomic_store(&maintenance->claiming_since, now);
 }
 
-/* May other files still follow one that came back from an earlier state? */
+/* May other files still follow one that was restored from an earlier state? */
 static bool is_claiming(const struct remote_maintenance *maintenance)
 {
     int64_t now = clock_monotonic_ns(), at = atomic_load(&maintenance->claimed_at);
@@ -264,8 +263,8 @@ static int plan_merges(struct adding *adding, const struct survey *survey)
     struct remote *remote = adding->remote;
     size_t small = survey->small.count;
     int r = 0;
-    /* Uploads that a caller waits for go first; too many small packs, or mostly dead ones, cannot
-     * wait for ever. */
+    /* Uploads for which a caller waits go first; but too many small packs, or mostly dead ones,
+     * cannot wait for ever. */
     bool is_urged = remote_is_urged(remote);
     if (is_urged && small > SMALL_PACKS_MAX && small <= SMALL_PACKS_URGED_MAX)
         remote_defer_merge(remote);
@@ -318,7 +317,7 @@ void repair_plan_failed(struct remote *remote)
     remote->maintenance->repair_at = clock_monotonic_ns() + RETRY_NS;
 }
 
-/* --- carried ---------------------------------------------------------------------------------- */
+/* --- after the chunks were sent --------------------------------------------------------------- */
 
 static int count_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
@@ -340,7 +339,7 @@ int repair_plan_carried(struct remote *remote, const struct repair_plan *plan, u
     }
     if (has_suspects)
         r = view_flush(remote->store->local.view);
-    /* A pack that was only to be merged or emptied, and could not be read in part, is bad. */
+    /* a pack that was only to be merged or emptied, and could not be read in part, is bad */
     for (size_t i = plan->bad_count; i < plan->packs.count && r == 0 && unread; i++) {
         uint64_t remains = 0;
         r = view_remote_pack_chunks(remote->store->local.view, plan->packs.at[i], count_chunk,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A chunk that neither NVMe nor its place in the remote gives: where else may it be?
+/* Searches for a chunk that can be read neither from NVMe nor from its place in the remote:
  *
- *   the stage: content that became durable stays in memory until the room is needed
- *   the remote: packs that no published head needs any more are still there for the grace, and
- *   one that could not be read may be back
+ * in the stage: content that became durable stays in memory until the room is needed
+ * in the remote: packs that no published head needs any more still exist for the grace, and
+ * one that could not be read may be readable again
  *
- * Both are looked for by what lies there, which takes a scan of all extents, or of those packs'
- * indexes: only for what would be lost. */
+ * Both searches are by location, and need a scan of all extents, or of those packs' indexes: only
+ * for chunks that would be lost otherwise. */
 #include "base/log.h"
 #include "remote/internal.h"
 
@@ -16,7 +16,7 @@ struct rescue {
     struct store *store;
     struct chunk_entry *entry;
     uint8_t *stored, *raw;
-    uint64_t begin; /* of the chunk in the file that is looked at */
+    uint64_t begin; /* where the chunk begins in the examined file */
     bool has_begin, found;
 };
 
@@ -38,7 +38,7 @@ static int find_begin(const struct view_extent *part, void *arg)
     return 1;
 }
 
-/* Gathers the chunk's stretch of the file from the stage's memory; false: not all is there. */
+/* Gathers the chunk's part of the file from the stage's memory; false: not all of it is there. */
 static bool gather_stretch(const struct rescue *rs, uint64_t ino)
 {
     struct stage_part parts[64];
@@ -67,7 +67,8 @@ static int try_user(uint64_t ino, uint64_t offset, void *arg)
     rs->has_begin = false;
     int r = view_extents(rs->store->local.view, ino, offset, CHUNK_SIZE_MAX, find_begin, rs);
     if (r < 0 || !rs->has_begin || !gather_stretch(rs, ino) || !is_it(rs))
-        return 0; /* it changed meanwhile, or the stage has it no more: another may */
+        /* the file has changed meanwhile, or the stage has dropped it: another file may have it */
+        return 0;
     rs->found = true;
     return 1;
 }
@@ -86,7 +87,7 @@ static bool from_stage(struct rescue *rs)
     return true;
 }
 
-/* --- from where it was in the remote ---------------------------------------------------------- */
+/* --- from its former places in the remote ----------------------------------------------------- */
 
 struct unreferenced {
     uint64_t ids[UNREFERENCED_MAX];

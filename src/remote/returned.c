@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chunks that no tier has, by what the view knows, and packs that may hold them all the same:
- * 0.2.0 gave up a pack that was missing once, and published its chunks without a
- * place; a copy on NVMe may have been damaged before it could be uploaded again; a file may have
- * been made to refer to an unreferenced pack (lookback_claim.c), and the view is older, or was made
- * anew. So while such chunks exist, the index of a pack is read before the pack is deleted. One
- * that holds any of them stays, and they have their places there again. */
+/* Chunks that are in no tier, according to the view, and packs that may contain them all the same.
+ * There are several causes: 0.2.0 gave up a pack that was missing once, and published its chunks
+ * without a place; a copy on NVMe was damaged before it could be uploaded again; a file was made to
+ * refer to an unreferenced pack (lookback_claim.c), and the view is older, or was rebuilt. So while
+ * such chunks exist, the index of a pack is read before the pack is deleted. A pack that contains
+ * any of them stays, and they get their places there again. */
 #include "base/log.h"
 #include "remote/maintenance_internal.h"
 
-#define LOST_MAX 100000u /* names: with more of them no pack is deleted */
-#define LOOKS_MAX 1000u  /* indexes that are read in a pass: other packs stay until the next */
+#define LOST_MAX 100000u /* names: with more, no pack is deleted */
+#define LOOKS_MAX 1000u  /* indexes read per pass: other packs stay until the next */
 
 static int compare_lost(const void *a, const void *b)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs that the store publishes: made from a cut, and merged so that they stay few. */
+/* Runs published by the store: made from a cut, and merged to keep their number low. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "commit/run_file.h"
 #include "remote/maintenance_internal.h"
 
 #define KEEP_RETRY_NS (30ll * 1000000000)
-#define MERGE_URGED (32 * KIB) /* of runs that are merged while a caller waits */
-/* With more than these, no merge is left for later. */
+#define MERGE_URGED (32 * KIB) /* bytes of runs merged while a caller waits */
+/* With more runs than this, no merge is postponed. */
 #define RUNS_DEFER_MAX (HEAD_RUNS_MAX * 3 / 4)
 
 /* --- publishing ------------------------------------------------------------------------------- */
@@ -19,7 +19,7 @@ static uint64_t new_run_id(struct remote *remote)
            (atomic_fetch_add(&remote->next_run, 1) + 1);
 }
 
-/* The newest becomes part of the merged one, whose cut is `cut`. */
+/* Adds the newest run to the merged one, whose cut is `cut`. */
 static int merge_from(struct remote *remote, struct run_info *runs, size_t *count, size_t first,
                       uint64_t cut)
 {
@@ -30,20 +30,21 @@ static int merge_from(struct remote *remote, struct run_info *runs, size_t *coun
                            first);
 }
 
-/* While a caller waits, what it waits for is published, and merges that would cost more than that
- * are left for later. */
+/* While a caller waits, merges that cost more than the new run itself are postponed. */
 static uint64_t merge_limit(struct remote *remote, const struct run_info *newest, size_t count)
 {
     bool may_wait = remote_is_urged(remote) && count <= RUNS_DEFER_MAX;
     return may_wait ? max_u64(newest->length, MERGE_URGED) : UINT64_MAX;
 }
 
-/* The cut's own rows. */
+/* Writes the cut's own rows. */
 static int write_run(struct remote *remote, struct view_cut *cut, struct run_info *info,
                      bool *ret_has_rows, uint64_t *ret_missing)
 {
     struct run_file file;
-    int64_t now; /* when packs were unreferenced: by another clock that may be long ago */
+    /* becomes the time at which packs were unreferenced; by another clock that time could be long
+     * ago */
+    int64_t now;
     TRY(remote->prefix.tier->ops->now(remote->prefix.tier, &now));
     memcpy(info->history, remote->store->local.sb.history, sizeof info->history);
     int r = run_file_begin(&file, &remote->store->local, remote->store->commit.room, info);

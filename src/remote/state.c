@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The state of the remote, as threads share it: errors, waiters for its horizon, whether it is to
- * stop. */
+/* The shared state of the remote: errors, waiters for its horizon, whether it must stop. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -12,7 +11,7 @@
 
 #define SAME_ERROR_QUIET_NS (10ll * 1000000000)
 #define BRIEF_PATIENCE_NS 5000000000ull
-/* An upload that got nowhere for so long is not waited for. */
+/* An upload without progress for so long is not waited for. */
 #define RELIEF_NS (60ll * 1000000000)
 
 const char *remote_name(const struct remote *remote)
@@ -70,7 +69,8 @@ void remote_works(struct remote *remote)
         remote->shared.state = remote->options.read_only ? REMOTE_FOLLOWING : REMOTE_IDLE;
 }
 
-/* What waiters wait for. Where several nodes write the prefix, the union must have it, too. */
+/* The number that waiters compare with. If several nodes write the prefix, the union must have it,
+ * too. */
 static uint64_t reached(struct remote *remote)
 {
     struct touched *touched = history_touched(remote->store->commit.history);
@@ -157,7 +157,7 @@ void remote_start_wait(struct store *store, uint64_t seq, waiter_fn *fn, void *a
     uint64_t ticket = horizon_new_ticket(store->commit.horizon);
     horizon_urge(store->commit.horizon, clock_monotonic_ns() + 1000000000);
     mutex_lock(&remote->shared.lock);
-    *ret_ticket = ticket; /* it may be gone when its function was called */
+    *ret_ticket = ticket; /* it may be invalid once its callback was called */
     bool never = remote->shared.fenced || remote->shared.stopping,
          is_there = seq <= reached(remote);
     if (!never && !is_there) {
@@ -244,7 +244,8 @@ bool remote_has_ours(struct remote *remote)
     if (!remote || !(remote->prefix.is_attached || remote->was_here))
         return false;
     LOCK_SCOPE(&remote->shared.lock);
-    return !remote->shared.fenced; /* the store that took it over may delete what only we need */
+    /* the store that took it over may delete objects that only we need */
+    return !remote->shared.fenced;
 }
 
 bool remote_will_relieve(struct remote *remote)

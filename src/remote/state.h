@@ -7,23 +7,24 @@
 struct prefix;
 struct remote;
 
-/* As messages call it. */
+/* The name for messages. */
 const char *remote_name(const struct remote *remote);
-/* Lent, as long as the remote. Not while its threads run. */
+/* Borrowed while the remote exists. Not while its threads run. */
 struct prefix *remote_prefix(struct remote *remote);
-/* Notes that the remote failed, or gave what is wrong: said, once in a while, and told by the
- * status. `error`: what the tier returned, which then is what cannot be reached; 0: it answered. */
+/* Records that the remote failed, or returned wrong data: logs it, at a limited rate, and shows it
+ * in the status. `error`: the tier's error, if the remote cannot be reached; 0: it answered. */
 void remote_error(struct remote *remote, int error, const char *fmt, ...) CAIRN_PRINTF(3, 4);
-/* The remote answers, and must not be used as it is: it counts as unreachable, and is asked again.
- */
+/* The remote answers, but must not be used in this state: it counts as unreachable, and is checked
+ * again. */
 void remote_hold_off(struct remote *remote, const char *why);
 bool remote_is_stopping(struct remote *remote);
-/* Is what the view says of a remote true of this one, and will it stay so? NULL is fine. */
+/* Does the view's state of the remote describe this remote, and will it continue to? NULL is
+ * fine. */
 bool remote_has_ours(struct remote *remote);
-/* Is it getting data now, that may leave NVMe when they are there? NULL is fine. The writeback
- * thread. */
+/* Is it receiving data now that may be evicted from NVMe afterwards? NULL is fine. Writeback thread
+ * only. */
 bool remote_will_relieve(struct remote *remote);
-/* Chunks that the newest head of this mount refers to, and has not got. */
+/* Number of chunks to which the newest head of this mount refers without a place. */
 uint64_t remote_damaged_chunks(const struct remote *remote);
-/* As store_unwait(), of remote_start_wait(). */
+/* As store_unwait(), for remote_start_wait(). */
 bool remote_unwait(struct remote *remote, uint64_t ticket);

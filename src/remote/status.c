@@ -10,9 +10,9 @@
 #include "nodes/node.h"
 #include "remote/maintenance_internal.h"
 
-#define UNPUBLISHED_MAX 65536u /* changes that a status looks at */
+#define UNPUBLISHED_MAX 65536u /* changes examined for a status */
 
-/* The last operation on the inode that no union head has; 0: none. */
+/* The last operation on the inode that no union head contains; 0: none. */
 static uint64_t not_merged(struct store *store, uint64_t ino)
 {
     struct touched *touched = history_touched(store->commit.history);
@@ -26,14 +26,14 @@ int remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
     if (!store->remote)
         return -EOPNOTSUPP;
     if (store->remote->options.read_only && *ret_seq == 0)
-        return 0; /* it came from there */
+        return 0; /* it came from the union */
     if (*ret_seq > horizon_reached(store->commit.horizon))
         return 0;
     int r = view_inode(store->local.view, ino, &inode);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (S_ISDIR(inode.attrs.mode)) {
-        /* Anything below it may have changed: all that is durable is asked for. */
+        /* anything below it may have changed: requires everything that is durable */
         uint64_t now = view_state(store->local.view).applied_seq;
         *ret_seq = now > remote_reached(store) ? now : 0;
         return 0;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Packs of the remote that could not be read: missing or damaged, for now or for good.
+/* Packs of the remote that could not be read: missing or damaged, temporarily or permanently.
  *
- * A reader, a listing or a scrub *notes* one (noted.c). The next round writes anew what NVMe or the
- * remote still gives of it (repair.c). The rest lies there alone: the pack is *suspect* from then
- * on (view_remote_pack_suspect()). Nothing relies on a suspect pack, and nothing gives it up: its
- * chunks keep their places, heads name it, and gc never deletes it. A server may have lost sight of
- * it, or given one wrong answer; a person may bring it back. So it is asked for again: after 2 s, 4
- * s, up to 10 minutes; at each mount, gc and scrub; and when a reader got something of it. Once it
- * is found whole, all is as before. */
+ * A reader, a listing or a scrub *notes* such a pack (noted.c). The next round rewrites those of
+ * its chunks that can still be read from NVMe or the remote (repair.c). The remaining chunks exist
+ * only in this pack: from then on it is *suspect* (view_remote_pack_suspect()). Nothing relies on a
+ * suspect pack, and nothing discards it: its chunks keep their places, heads name it, and gc never
+ * deletes it. A server may have lost it temporarily, or given one wrong answer; a person may
+ * restore it. So it is checked again: after 2 s, 4 s, up to 10 minutes; at each mount, gc and
+ * scrub; and when a reader could read part of it. Once it is found whole, it is no longer
+ * suspect. */
 #include "remote/maintenance_internal.h"
 
 #include "base/clock.h"
@@ -16,9 +17,9 @@
 
 #define ASK_FIRST_NS (2ll * 1000000000)
 #define ASK_MAX_NS (600ll * 1000000000)
-#define ASK_AGAIN_NS (2ll * 1000000000) /* between two passes that are asked for */
-#define ASK_BUDGET_NS (500ll * 1000000) /* in one tick: uploads wait meanwhile */
-#define DAMAGE_NAMED 16u /* chunks of a pack whose files are looked for: it takes a scan each */
+#define ASK_AGAIN_NS (2ll * 1000000000) /* between two requested passes */
+#define ASK_BUDGET_NS (500ll * 1000000) /* per tick: uploads wait meanwhile */
+#define DAMAGE_NAMED 16u /* chunks per pack whose files are determined: each takes a scan */
 
 /* --- suspicion -------------------------------------------------------------------------------- */
 
@@ -57,7 +58,8 @@ int suspects_leave(struct remote *remote, uint64_t pack, bool *ret_is_suspect)
     struct remains remains = {0};
     int r = view_remote_pack_chunks(store->local.view, pack, note_remaining, &remains);
     *ret_is_suspect = remains.count > 0;
-    if (r < 0 || !*ret_is_suspect) /* it is dead at the cut, and unreferenced as any other */
+    /* it is dead at the cut, and becomes unreferenced like any other */
+    if (r < 0 || !*ret_is_suspect)
         return r;
     r = view_remote_pack_suspect(store->local.view, pack, clock_realtime_ns());
     remote->maintenance->ask_pause = 0;
@@ -69,15 +71,15 @@ int suspects_leave(struct remote *remote, uint64_t pack, bool *ret_is_suspect)
     return r;
 }
 
-/* --- asking again ----------------------------------------------------------------------------- */
+/* --- checks of suspect packs ------------------------------------------------------------------ */
 
 struct question {
     struct remote *remote;
     uint8_t *stored, *raw;
-    uint64_t good, bad; /* chunks */
+    uint64_t good, bad; /* number of chunks */
 };
 
-/* 1: that is enough: some of the pack can be read and some cannot. */
+/* 1: enough is known: some of the pack can be read and some cannot. */
 static int ask_chunk(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     struct question *question = arg;
@@ -137,7 +139,7 @@ static int ask_pack(struct remote *remote, uint64_t id)
     if (r == 0 && question.bad == 0)
         return trust_pack(remote, id);
     if (r == 0 && question.good > 0)
-        noted_add(remote, id, -EBADMSG); /* the next round moves what is good */
+        noted_add(remote, id, -EBADMSG); /* the next round moves the good chunks */
     return r;
 }
 
@@ -156,7 +158,7 @@ static int list_suspect(const struct view_remote_pack *pack, void *arg)
     return 0;
 }
 
-/* Is it time for a pass? Then its packs are listed. */
+/* Is it time for a pass? If so, lists its packs. */
 static bool begin_pass(struct remote *remote)
 {
     struct remote_maintenance *maintenance = remote->maintenance;
@@ -199,7 +201,7 @@ void suspects_tick(struct remote *remote)
            clock_monotonic_ns() < until && !remote_is_stopping(remote)) {
         r = ask_pack(remote, maintenance->asking.at[maintenance->asked++]);
         if (r < 0 && !tier_error_is_transient(r))
-            r = 0; /* of this object alone, e.g. an archived one */
+            r = 0; /* an error of this object alone, e.g. an archived one */
     }
     if (r < 0 || maintenance->asked == maintenance->asking.count) {
         end_pass(maintenance);

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Upload: one thread that chooses a cut of the view and carries what the remote lacks of it, a few
- * that send packs.
+/* Upload: one thread that chooses a cut of the view and sends the objects that the remote lacks,
+ * and a few threads that send packs.
  *
  *   packs durable there  ->  run there  ->  head created
- *   ->  view, waiters, runs and segments that are no longer needed
+ *       ->  view, waiters, removal of runs and segments that are no longer needed
  *
- * The cut is the newest that NVMe has when a round begins. What is live at it is pinned on NVMe
- * until it was sent, also if it is deleted meanwhile; what is dead at it is never sent. So a remote
- * that is slower than the writer goes from one complete state to a later one. Chunks that were sent
- * are remembered in the view at once: after a crash only the packs that were on their way are sent
- * again. */
+ * The cut is the newest one on NVMe when a round begins. Chunks live at the cut are pinned on NVMe
+ * until they were sent, even if they are deleted meanwhile; chunks dead at the cut are never sent.
+ * So a remote that is slower than the writer goes from one complete state to a later one. The view
+ * records sent chunks at once: after a crash only the packs in progress are sent again. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -32,7 +31,7 @@ static int note_pin(const struct chunk_entry *entry, void *arg)
     if (entry->pack == 0 || (up->pins.count && up->pins.at[up->pins.count - 1] == entry->pack))
         return 0;
     if (up->pins.count == up->pins.capacity) {
-        vector_sort_unique(&up->pins); /* names come in no order of packs */
+        vector_sort_unique(&up->pins); /* names are in no order of packs */
         vector_reserve(&up->pins, up->pins.count + 1);
     }
     vector_add(&up->pins, entry->pack);
@@ -44,7 +43,7 @@ static bool is_stopping(void *arg)
     return remote_is_stopping(arg);
 }
 
-/* The cut, with no drop begun since: those under way are waited for. */
+/* Opens a cut such that no drop has begun since: waits for drops in progress. */
 static int open_newest_cut(struct upload *up)
 {
     struct commit *commit = &up->remote->store->commit;
@@ -70,9 +69,9 @@ static void pin_packs(struct upload *up)
     up->pins.count = kept;
 }
 
-/* The cut, and the packs that it needs pinned. No drop begins in between: a pack that is being
- * emptied cannot be pinned, and where its chunks move to neither. Where other nodes write the
- * prefix, it ends at a round that they have in common. */
+/* Opens the cut, and pins the packs that it needs. No drop begins in between: a pack that is being
+ * emptied cannot be pinned, nor can the pack to which its chunks are moving. If other nodes write
+ * the prefix, the cut is at a round common to all nodes. */
 static int open_cut(struct upload *up)
 {
     struct store *store = up->remote->store;
@@ -136,7 +135,7 @@ static int publish_head(struct upload *up, struct head *head)
     struct store *store = remote->store;
     describe_head(remote, up->cut, head);
     TRY(remote_publish_head(remote, head));
-    /* The head is there: whatever fails from here on, the next head comes after it. */
+    /* the head exists: after any later error, the next head must follow it */
     int r = store->node ? 0 : upload_begin_dooms(up);
     if (r == 0)
         r = view_published(store->local.view, up->cut, head->number);
@@ -146,8 +145,8 @@ static int publish_head(struct upload *up, struct head *head)
     return r;
 }
 
-/* Objects were removed below the mount, or an older copy took the remote's place: nothing counts
- * before it is known what is missing. */
+/* Objects were removed below the mount, or an older copy replaced the remote: nothing counts as
+ * published before it is known what is missing. */
 static int doubt_all(struct remote *remote)
 {
     log_warn("remote: the head before head %llu is gone, which this mount published: what else is "
@@ -182,15 +181,15 @@ static int publish_cut(struct upload *up)
     return 0;
 }
 
-/* Chunks that lie badly in the remote are written anew first, so that this round's head already
- * says where. Trouble with it must not keep new data from being published. */
+/* Rewrites badly placed chunks first, so that this round's head already has their new places.
+ * Errors must not keep new data from being published. */
 static int relocate_chunks(struct upload *up)
 {
     struct remote *remote = up->remote;
     struct repair_plan plan;
     int r = repair_plan_make(remote, PASS_CHUNKS, &plan);
     if (r == 0 && plan.packs.count) {
-        remote->maintenance->is_untold = true; /* until the round ends in a head */
+        remote->maintenance->is_untold = true; /* until the round ends with a head */
         up->list = plan.list;
         up->count = plan.count;
         up->is_relocating = true;
@@ -210,7 +209,7 @@ static int relocate_chunks(struct upload *up)
     return 0;
 }
 
-/* The cut's packs, then its head. */
+/* Sends the cut's packs, then its head. */
 static int carry_cut(struct upload *up)
 {
     struct remote *remote = up->remote;
@@ -245,7 +244,7 @@ static int upload_round(struct remote *remote)
 
 /* --- the thread ------------------------------------------------------------------------------- */
 
-/* A remote that could not be reached at mount. False: it must not be used. */
+/* For a remote that could not be reached at mount. False: it must not be used. */
 static bool attach_late(struct remote *remote)
 {
     char *text = NULL;
@@ -255,7 +254,7 @@ static bool attach_late(struct remote *remote)
         r = remote_claim(remote, &text);
     if (r == 0 && remote->prefix.is_attached)
         r = remote_note_head(remote);
-    if (r < 0 && !text) /* transient: again later */
+    if (r < 0 && !text) /* transient: tried again later */
         remote->prefix.is_attached = false;
     if (text) {
         remote_hold_off(remote, text);
@@ -277,14 +276,14 @@ static bool is_behind(struct remote *remote)
            horizon_published(remote->store->commit.horizon);
 }
 
-/* Heads live on for the grace, so there are not many a second, unless a caller waits for one. */
+/* Heads stay for the grace, so there must not be many per second, unless a caller waits for one. */
 static bool is_time(struct remote *remote, int64_t last)
 {
     return remote_is_urged(remote) || clock_monotonic_ns() - last >= HEAD_INTERVAL_NS;
 }
 
-/* Until there is a cut to publish, or something is asked for; or for TICK_MS, since heads for
- * which no caller waits, and gc, are due by the clock. False: the store stops. */
+/* Waits until there is a cut to publish, or a request; or for TICK_MS, since gc, and heads for
+ * which no caller waits, are due by time. False: the store is stopping. */
 static bool await_work(struct remote *remote, int64_t last)
 {
     struct event *progress = horizon_progress(remote->store->commit.horizon);
@@ -296,7 +295,7 @@ static bool await_work(struct remote *remote, int64_t last)
     return remote_pause(remote, 0);
 }
 
-/* What is known to be published counts, once it is known what the remote lacks of it: at once, or
+/* Accepts the known published state, once it is known which packs the remote lacks: at once, or
  * with the next head. */
 static int look_at_packs(struct remote *remote)
 {
@@ -314,7 +313,7 @@ static int look_at_packs(struct remote *remote)
     return 0;
 }
 
-/* The other nodes need not wait for a mount that is over. */
+/* The other nodes need not wait for a mount that has ended. */
 static void leave_prefix(struct remote *remote)
 {
     if (!remote->store->node)
@@ -338,7 +337,7 @@ void *upload_main(void *arg)
     if (remote->options.read_only)
         return follow_main(remote);
     if (remote->prefix.is_attached)
-        dense_find_published(dense); /* before what is written now makes the view another */
+        dense_find_published(dense); /* before new writes change the view */
     remote_look_for_untold(remote);
     while (pause ? remote_pause(remote, pause) : await_work(remote, last)) {
         pause = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which packs the view may leave unreferenced with a head: not those that were made to be referred
- * to since its cut, by staged content that the view does not know yet. The order is that of a pack
- * on NVMe that goes: first the mark, then the question. A thread that refers to a chunk from now on
- * sees the mark; one that did before has its packs pinned (then there is no mark), or its reference
- * is staged, or applied. */
+/* Which packs the view may leave unreferenced with a head: not those to which staged content,
+ * unknown to the view, has begun to refer since its cut. The order is as for dropping a pack on
+ * NVMe: first the mark, then the check. A thread that refers to a chunk from now on sees the mark;
+ * one that did before has its packs pinned (then there is no mark), or its reference is staged, or
+ * applied. */
 #include "remote/upload.h"
 
 #include "commit/packs.h"
@@ -13,8 +13,8 @@ DEFINE_VECTOR(pack_ids, uint64_t);
 
 struct holding {
     struct upload *up;
-    struct pack_ids ids; /* of packs that staged content needs, with what they rest on */
-    unsigned levels;     /* of bases that are followed */
+    struct pack_ids ids; /* packs that staged content needs, with the packs of their bases */
+    unsigned levels;     /* of bases that are still followed */
 };
 
 static int hold_pack(struct holding *holding, uint64_t pack);
@@ -37,7 +37,8 @@ static int hold_bases(const struct chunk_entry *entry, bool is_needed, void *arg
     return 0;
 }
 
-/* All chunks of a pack count, not only those that are referred to: that holds more, for a while. */
+/* Includes the bases of all chunks of a pack, not only of those referred to: this holds more packs
+ * than necessary, for a while. */
 static int hold_pack(struct holding *holding, uint64_t pack)
 {
     if (vector_has(&holding->ids, pack))

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* In which order a round sends what the remote lacks of its cut: in one phase, or, with
- * reduce=dense, in phases, so that the bases of a chunk are there before the chunk is. */
+/* The order in which a round sends the missing chunks of its cut: in one phase or, with
+ * reduce=dense, in phases, so that the bases of a chunk are in the remote before the chunk. */
 #include "dense/layout.h"
 #include "remote/upload.h"
 
-/* Where the listing of the cut's pending chunks is. */
+/* The position in the listing of the cut's pending chunks. */
 struct pass {
     struct upload *up;
-    unsigned phase;          /* of those that are listed */
-    size_t seen;             /* chunks that were looked at */
+    unsigned phase;          /* of the listed chunks */
+    size_t seen;             /* chunks examined so far */
     struct chunk_name after; /* the last of them */
 };
 
@@ -33,7 +33,7 @@ static int list_chunk(const struct chunk_entry *entry, void *arg)
     return up->count == PASS_CHUNKS;
 }
 
-/* up->list gets the next of them; none: all were listed. */
+/* Fills up->list with the next chunks; none: all were listed. */
 static int list_pass(struct pass *pass)
 {
     pass->up->count = 0;

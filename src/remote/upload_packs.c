@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A list of chunks on its way: divided into packs, each filled, sent, and noted in the view by one
- * of a few threads. */
+/* Sends a list of chunks: divided into packs, each filled, sent, and recorded in the view by one of
+ * a few threads. */
 #include <stdio.h>
 
 #include "dense/layout.h"
 #include "remote/upload.h"
 
-#define RESCUES_MAX 1000u /* chunks that are looked for elsewhere, in a round */
+#define RESCUES_MAX 1000u /* chunks searched elsewhere, per round */
 #define RETRY_MS 1000
 #define RETRY_REFUSED_MS 10000
 
-/* The first packs of a large round are small ones, of this size and twice that of the one before:
- * but not so small that they are merged later. */
+/* The first packs of a large round are small: of this size, then each twice as large as the one
+ * before; but not so small that they are merged later. */
 #define RAMP_FIRST (SMALL_PACK_LEN + CHUNK_SIZE_MAX)
-#define RAMP_BYTES_MIN (4ull * PACK_DATA_MAX) /* that such a round sends */
+#define RAMP_BYTES_MIN (4ull * PACK_DATA_MAX) /* least size of such a round */
 
-/* Is it certain that no other try will read it? */
+/* Is it certain that a retry would fail, too? */
 static bool is_final(int error)
 {
     return error == -ENOENT || error == -EBADMSG || error == -EUCLEAN || error == -ENOLINK;
 }
 
-/* Errors of this machine, or of the way there, are no damage: nothing may be published as if they
- * were. */
+/* Errors of this machine, or of the network, are not damage: nothing may be published as damaged
+ * because of them. */
 static bool may_pass(int error)
 {
     return error == -ENOMEM || error == -EMFILE || error == -ENFILE ||
            tier_error_is_transient(error);
 }
 
-/* One sender's, as send_job() has it; where chunks refer to others, with the bases of one that is
- * read in the remote: stored, and decoded. */
+/* The memory of one sender, as in send_job(); if chunks have bases, with the bases of a chunk read
+ * in the remote: stored, and decoded. */
 static uint64_t sender_memory(const struct remote *remote)
 {
     uint64_t pack =
@@ -53,7 +53,7 @@ struct sending {
     struct pack_buffer buffer;
     uint8_t *stored, *raw;
     struct remote_window window; /* is_relocating */
-    struct dense_work *dense;    /* NULL: chunks are sent as they are read */
+    struct dense_work *dense;    /* NULL: chunks are sent as read */
     struct chunk_entry *entries;
     uint32_t count;
 };
@@ -115,8 +115,8 @@ static void begin_pack(struct sending *s)
     pack_begin(store->local.sb.history, s->id, &s->buffer);
 }
 
-/* Before it is published as missing, it is looked for elsewhere; not for whole packs of them,
- * since each takes long. */
+/* Before a chunk is published as missing, searches for it elsewhere; not for whole packs of chunks,
+ * as each search is slow. */
 static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
                            struct chunk_entry *ret)
 {
@@ -128,13 +128,13 @@ static bool rescue_pending(struct sending *s, const struct chunk_entry *pending,
 static void count_chunk(struct remote *remote, const struct chunk_entry *entry)
 {
     if (entry->encoding >= CHUNK_ENCODINGS)
-        return; /* of a later version, moved as it is */
+        return; /* of a later version, moved unchanged */
     atomic_fetch_add(&remote->encoded.raw_bytes[entry->encoding], entry->raw_len);
     atomic_fetch_add(&remote->encoded.stored_bytes[entry->encoding], entry->stored_len);
 }
 
-/* *entry gets how it is stored, s->stored and s->raw its bytes. *ret_skipped: it cannot be read,
- * and is passed over. */
+/* Reads a chunk: *entry gets its stored form, s->stored and s->raw its bytes. *ret_skipped: it
+ * cannot be read, and is skipped. */
 static int read_chunk(struct sending *s, const struct chunk_entry *pending,
                       struct chunk_entry *entry, bool *ret_skipped)
 {
@@ -151,8 +151,8 @@ static int read_chunk(struct sending *s, const struct chunk_entry *pending,
     if (r == 0 || r == -ECANCELED || (is_relocating ? !is_final(r) : may_pass(r)))
         return r;
     *ret_skipped = true;
-    /* There is nothing to send; the head says how often the chunk is referred to, and its bytes
-     * read as EIO there as here. */
+    /* nothing can be sent; the head records how often the chunk is referred to, and reads of it
+     * return EIO there as here */
     if (is_relocating)
         atomic_fetch_add(&s->up->unread, 1);
     else {
@@ -196,8 +196,8 @@ static int send_chunk(struct sending *s, const struct chunk_entry *pending)
     return add_chunk(s, &entry, dense ? dense : s->stored);
 }
 
-/* A chunk of another unit follows: a pack that is not small ends. One that is open holds what
- * chunks of several units rest on. */
+/* A chunk of another unit follows: sends the pack unless it is small. An open pack has bases for
+ * chunks of several units, and continues. */
 static int end_unit(struct sending *s)
 {
     check(!s->up->open || s == s->up->open);
@@ -205,10 +205,10 @@ static int end_unit(struct sending *s)
     return ends && s->count ? send_pack(s) : 0;
 }
 
-/* Few read at a time: if all did, each would have its pack only when all of NVMe's and the
- * processors' time for all of them is spent, and the remote would wait. Chunks from the remote
- * itself are another matter: what they take is its latency. Dense encoding takes so much of the
- * CPU that it has writeback's low priority, unless a caller waits for the remote. */
+/* Only a few senders read at a time: if all did, no pack would be complete before the time of NVMe
+ * and processors for all of them is used, and the remote would idle. Reading chunks from the remote
+ * is different: it mostly waits for latency. Dense encoding takes so much CPU time that it runs
+ * with writeback's low priority, unless a caller waits for the remote. */
 static int fill_pack(struct sending *s, size_t pack)
 {
     struct upload *up = s->up;
@@ -274,7 +274,7 @@ static void send_job(void *arg)
     sending_free(s);
 }
 
-/* The only pack of the list: it goes on with the open one, and stays open. */
+/* The only pack of the list continues the open one, and stays open. */
 static void fill_open_job(void *arg)
 {
     struct upload *up = arg;
@@ -284,7 +284,7 @@ static void fill_open_job(void *arg)
         atomic_store(&up->error, r);
 }
 
-/* Chunks without a unit lie by their places on NVMe. */
+/* Chunks without a unit are ordered by their places on NVMe. */
 static int compare_places(const void *a, const void *b)
 {
     const struct upload_chunk *x = a, *y = b;
@@ -303,28 +303,28 @@ static bool begins_with_ramp(const struct upload *up)
     return !up->is_relocating && !up->has_sent && up->pending_bytes >= RAMP_BYTES_MIN;
 }
 
-/* Where the data of the list's pack `number` ends at most. Nothing is sent before a pack is filled,
- * and dense encoding fills a large one no faster than many a network takes it. */
+/* Largest end of the data of the list's pack `number`. Nothing is sent before a pack is full, and
+ * dense encoding fills a large one no faster than many networks send it. */
 static uint64_t pack_data_max(size_t number, bool ramp)
 {
     return ramp && number < 3 ? RAMP_FIRST << number : PACK_DATA_MAX;
 }
 
-/* Where a pack may end before a chunk of another unit: where it is not small, as it is stored. The
- * list has lengths on NVMe, of which differences take a part. */
+/* The length from which a pack may end before a chunk of another unit: then it is not small in its
+ * stored form. The list has lengths on NVMe, and differences are shorter. */
 static uint64_t unit_end_min(const struct upload *up)
 {
     return (uint64_t)(up->dense ? up->phase->shrinks : 1) * SMALL_PACK_LEN;
 }
 
-/* The list as it is divided. */
+/* The state of the division. */
 struct division {
-    uint64_t bytes, max; /* where the last pack's data ends, and where it may */
-    size_t first;        /* chunk of it */
+    uint64_t bytes, max; /* end of the last pack's data, and its limit */
+    size_t first;        /* index of its first chunk */
     bool ramp;
 };
 
-/* Where the data of a unit would end, from a chunk on, if it were in one pack. */
+/* Where the data of a unit would end if its chunks from this one on were in one pack. */
 static uint64_t unit_bytes(const struct upload *up, size_t first)
 {
     uint64_t bytes = PACK_HEADER_LEN;
@@ -333,8 +333,8 @@ static uint64_t unit_bytes(const struct upload *up, size_t first)
     return bytes;
 }
 
-/* Does a pack end before the unit that begins at chunk `i`? One that fits in a pack is in one,
- * unless it comes behind a small one. */
+/* Does a pack end before the unit that begins at chunk `i`? A unit that fits into one pack is put
+ * into one, unless it follows a small one. */
 static bool ends_before_unit(const struct upload *up, const struct division *d, size_t i)
 {
     if (!up->is_relocating && d->bytes >= unit_end_min(up))
@@ -351,8 +351,8 @@ static bool begins_pack(const struct upload *up, const struct division *d, size_
     return pack_end_with(d->bytes, &up->list[i].entry) > d->max;
 }
 
-/* The rest of a unit makes no small pack, which would be merged later: the pack before it is
- * shorter. */
+/* The last part of a unit must not become a small pack, which would be merged later: so the pack
+ * before it is shorter. */
 static void begin_in_division(struct upload *up, struct division *d, size_t i)
 {
     uint64_t left = unit_bytes(up, i);
@@ -367,9 +367,9 @@ static void begin_in_division(struct upload *up, struct division *d, size_t i)
     up->packs[up->pack_count++] = i;
 }
 
-/* Chunks of one unit go into as few packs as they can, so that few are lost with a pack, a reader
- * has few requests, and no sender is left with a small one. A chunk that was encoded anew since may
- * make a pack overflow into a second one. */
+/* Chunks of one unit go into as few packs as possible, so that a lost pack damages few units, a
+ * reader needs few requests, and no sender is left with a small one. A chunk that is re-encoded
+ * later may make a pack overflow into a second one. */
 static void divide_into_packs(struct upload *up)
 {
     struct division d = {.ramp = begins_with_ramp(up)};
@@ -399,7 +399,7 @@ void upload_drop_open(struct upload *up)
     up->open = NULL;
 }
 
-/* Where nothing is stored by means of others no phase follows. */
+/* Without bases no phase follows. */
 static int send_divided(struct upload *up)
 {
     struct remote *remote = up->remote;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A chunk that is to be stored in the remote, read from wherever it still is whole: NVMe, or else
- * the remote itself. */
+/* Reads a chunk to be stored in the remote from where it is intact: NVMe, or else the remote
+ * itself. */
 #include "dense/bases.h"
 #include "remote/internal.h"
 #include "remote/maintenance.h"
@@ -35,8 +35,7 @@ static int read_place(struct store *store, struct tier *tier, const struct chunk
     return r < 0 ? r : upload_check_chunk(store, entry, stored, raw);
 }
 
-/* A chunk that refers to others on NVMe may do so to some that the remote lacks: it is not sent as
- * it is. */
+/* A chunk with bases on NVMe may have some that the remote lacks: it is not sent in that form. */
 static int read_local(struct store *store, struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
 {
     int r = read_place(store, store->local.tier, entry, stored, raw);
@@ -45,7 +44,7 @@ static int read_local(struct store *store, struct chunk_entry *entry, uint8_t *s
     return r;
 }
 
-/* Most of it is needed, so what follows a chunk is worth the bytes. */
+/* Most of the pack is needed, so it pays to read the bytes after a chunk as well. */
 static uint64_t window_at(struct store *store, const struct chunk_entry *entry)
 {
     struct view_remote_pack pack;
@@ -61,7 +60,7 @@ static bool window_has(const struct remote_window *window, const struct chunk_en
            entry->offset + entry->stored_len <= window->offset + window->length;
 }
 
-/* One request for the chunk, and for its neighbours where there is a window for them. */
+/* Makes one request for the chunk, and for its neighbours if they fit in the window. */
 static int read_through_window(struct store *store, const struct chunk_entry *entry,
                                uint8_t *stored, uint8_t *raw, struct remote_window *window)
 {
@@ -83,8 +82,8 @@ static int read_through_window(struct store *store, const struct chunk_entry *en
     return upload_check_chunk(store, entry, stored, raw);
 }
 
-/* -ENOENT: it has no place there. What the remote could not give without NVMe, since it lacks a
- * base, is not stored there as it is. */
+/* -ENOENT: it has no place there. If the remote lacks a base, so that the chunk could be decoded
+ * only with NVMe, it is not stored there in that form. */
 static int read_remote(struct store *store, struct chunk_entry *entry, uint8_t *stored,
                        uint8_t *raw, struct remote_window *window)
 {
@@ -118,9 +117,9 @@ static int read_anywhere(struct store *store, struct chunk_entry *entry, uint8_t
         r = read_local(store, &now, stored, raw);
     if (r == 0)
         *entry = now;
-    else if (entry->pack != 0) /* it is dead by now: it lies where it was, in a pinned pack */
+    else if (entry->pack != 0) /* it is dead by now, but still in its old place, in a pinned pack */
         r = read_local(store, entry, stored, raw);
-    if (r == -EIO) /* of NVMe: it is damage, not a server that is away for a while */
+    if (r == -EIO) /* of NVMe: this is damage, not an unreachable server */
         r = -EBADMSG;
     if (r < 0) {
         int remote = read_remote(store, entry, stored, raw, window);
@@ -134,7 +133,7 @@ int upload_read_chunk(struct store *store, struct chunk_entry *entry, uint8_t *s
     return read_anywhere(store, entry, stored, raw, NULL);
 }
 
-/* --- of a pack that is written anew ----------------------------------------------------------- */
+/* --- of a pack that is being rewritten -------------------------------------------------------- */
 
 static bool has_same_form(const struct chunk_entry *a, const struct chunk_entry *b)
 {
@@ -146,8 +145,8 @@ static bool has_same_form(const struct chunk_entry *a, const struct chunk_entry 
     return is_same;
 }
 
-/* NVMe may have it condensed: by the same parts of the same chunks as the remote. These bytes serve
- * there, too, whether they are equal or not. -ENOENT: it has not. */
+/* On NVMe it may be condensed, with the same parts of the same bases as in the remote: then these
+ * bytes can be used there, whether they are equal or not. -ENOENT: it is not. */
 static int read_condensed(struct store *store, const struct chunk_entry *remote,
                           struct chunk_entry *entry, uint8_t *stored, uint8_t *raw)
 {
@@ -162,7 +161,7 @@ static int read_condensed(struct store *store, const struct chunk_entry *remote,
     return 0;
 }
 
-/* As it is stored there: from NVMe, else with its neighbours. */
+/* Reads its stored form: from NVMe, else from the remote with its neighbours. */
 static int read_dense(struct store *store, const struct chunk_entry *remote,
                       struct chunk_entry *entry, uint8_t *stored, uint8_t *raw,
                       struct remote_window *window)
@@ -185,6 +184,6 @@ int upload_read_again(struct store *store, struct chunk_entry *entry, uint8_t *s
         if (r == 0 || r == -ECANCELED)
             return r;
     }
-    entry->pack = 0; /* the remote's */
+    entry->pack = 0; /* use the place in the remote */
     return read_anywhere(store, entry, stored, raw, is_there ? window : NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* While a store is being opened its remote may be waited for, in one call after the other: a call
- * that gives the start up ends them all. */
+/* While a store is being opened, its calls may wait for the remote one after the other: cancelling
+ * the start ends them all. */
 #include "remote/internal.h"
 
 #define LOOK_MS 50
