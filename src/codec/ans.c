@@ -3,24 +3,24 @@
  *
  *   OFFSET SIZE
  *        0    1  number of symbols, 1 to 32
- *        1       of each its frequency: a byte where that is less than 128;
+ *        1       the frequency of each symbol: one byte if it is less than 128;
  *                else 128 + its upper bits, and its lowest 8. Their sum is 2048.
  *
  * Symbols:
  *
- *   of each of 16 states 4 bytes, at least 2^16
+ *   4 bytes for each of 16 states, at least 2^16
  *   words of 2 bytes
  *
  * Symbol i is read from state i modulo 16. The lowest 11 bits of the state x are the slot. Slots
- * are given to symbols in ascending order, to each as many as its frequency in its code. The next
- * state is frequency * (x >> 11) + slot - the symbol's first slot. Where it is less than 2^16, it
+ * are assigned to symbols in ascending order, to each as many as its frequency in its code. The
+ * next state is frequency * (x >> 11) + slot - the symbol's first slot. If it is less than 2^16, it
  * is shifted left by 16, and the next word is added. Behind the last symbol all states are 2^16,
- * and there is no word left. */
+ * and no word is left. */
 #include "codec/ans.h"
 
 #include "codec/log2.h"
 
-#define LONG 128u /* frequencies from here on have two bytes */
+#define LONG 128u /* from this frequency on it takes two bytes */
 
 /* --- codes ------------------------------------------------------------------------------------ */
 
@@ -58,7 +58,7 @@ size_t ans_code_len(const uint32_t counts[ANS_SYMBOLS_MAX])
     return len;
 }
 
-/* Fills in all else. */
+/* Fills in the other members from the frequencies. */
 static void fill_from_frequencies(struct ans_code *code)
 {
     unsigned sum = 0;
@@ -72,7 +72,8 @@ static void fill_from_frequencies(struct ans_code *code)
     check(sum == ANS_SUM);
 }
 
-/* A symbol that occurs has a frequency; the most frequent one takes what rounding leaves. */
+/* Every symbol that occurs gets a frequency of at least 1; the most frequent one absorbs the
+ * rounding error. */
 uint64_t ans_code_make(const uint32_t counts[ANS_SYMBOLS_MAX], struct ans_code *ret)
 {
     uint64_t sum = sum_of(counts), bits = 0;

@@ -52,8 +52,8 @@ static void add_border(struct chunking *c, uint64_t at)
     c->borders[c->count++] = c->last = at;
 }
 
-/* Borders of the grid up to and with `upto`. A chunk that content of an earlier call began is never
- * longer for it. */
+/* Adds the borders of the grid up to and including `upto`. A chunk that began with content of an
+ * earlier call does not get longer by this. */
 static void add_grid(struct chunking *c, uint64_t upto)
 {
     for (;;) {
@@ -81,7 +81,7 @@ static void finish_chunks(struct chunking *c)
         add_border(c, c->rope.end);
 }
 
-/* First marker that begins in [from, limit), of which all bytes are there. */
+/* Finds the first marker that begins in [from, limit) and of which all bytes are in memory. */
 static bool find_marker(struct chunking *c, uint64_t from, uint64_t limit,
                         struct marker *ret_marker)
 {
@@ -112,7 +112,7 @@ static bool descriptor_at(struct chunking *c, uint64_t at, uint64_t data_len, bo
     return wide ? get_le64(p + 8) == data_len : get_le32(p + 8) == data_len;
 }
 
-/* End of the data that begin at `data`, of an entry that the marker at `next` follows. */
+/* Returns the end of the data that begin at `data`, of the entry before the marker at `next`. */
 static uint64_t zip_entry_end(struct chunking *c, uint64_t data, uint64_t next)
 {
     for (int wide = 0; wide < 2; wide++) {
@@ -123,7 +123,7 @@ static uint64_t zip_entry_end(struct chunking *c, uint64_t data, uint64_t next)
     return next;
 }
 
-/* Nothing is known of markers from here on. */
+/* Returns the offset behind which a marker may begin whose end is not in memory yet. */
 static uint64_t scan_end(const struct chunking *c)
 {
     if (c->in->is_last)
@@ -134,7 +134,8 @@ static uint64_t scan_end(const struct chunking *c)
 
 enum entry { ENTRY_NONE, ENTRY_SMALL, ENTRY_TENSOR, ENTRY_HOLD };
 
-/* Judges the entry whose header lies at `m`: the place of the next header shows its length. */
+/* Judges the entry whose header lies at `m`, by the place of the next header, which shows the
+ * entry's length. */
 static enum entry judge_entry(struct chunking *c, const struct marker *m)
 {
     uint64_t limit = m->data + CHUNKER_SEGMENT_MIN + DESCRIPTOR64_LEN;
@@ -152,7 +153,7 @@ static enum entry judge_entry(struct chunking *c, const struct marker *m)
     return end - m->data >= CHUNKER_SEGMENT_MIN ? ENTRY_TENSOR : ENTRY_SMALL;
 }
 
-/* Goes over the header of an entry outside of a tensor. False: it cannot be judged yet. */
+/* Processes the header of an entry outside of a tensor. False: the entry cannot be judged yet. */
 static bool chunk_zip_entry(struct chunking *c, const struct marker *m)
 {
     add_grid(c, m->at);
@@ -191,8 +192,8 @@ static void chunk_zip(struct chunking *c)
         finish_chunks(c);
         return;
     }
-    /* The descriptor of a tensor that ends may lie before a header of which only a part is
-     * there. */
+    /* The descriptor of a tensor that ends may lie before a header of which only a part is in
+     * memory. */
     uint64_t known = scan_end(c),
              tail = c->state->kind == KIND_ZIP_TENSOR ? DESCRIPTOR64_LEN + 1 : 0;
     add_grid(c, known > tail ? known - tail : 0);
@@ -215,7 +216,7 @@ static void chunk_safetensors(struct chunking *c)
 
 enum write { WRITE_SMALL, WRITE_COPY, WRITE_LARGE, WRITE_HOLD };
 
-/* `before`: length of the write before. */
+/* `before`: length of the write before this one. */
 static enum write judge_write(uint64_t len, uint64_t before, bool whole)
 {
     bool may_copy = before >= CHUNKER_WRITE_MIN && before < CHUNK_SIZE_MAX;
@@ -226,9 +227,8 @@ static enum write judge_write(uint64_t len, uint64_t before, bool whole)
     return may_copy && len == before ? WRITE_COPY : WRITE_LARGE;
 }
 
-/* Goes over the border between the write that began at `previous` and that at write_starts[i].
- * False:
- * hold. */
+/* Processes the border between the write that began at `previous` and the one at write_starts[i].
+ * False: hold the rest back. */
 static bool chunk_write(struct chunking *c, uint64_t previous, size_t i)
 {
     const struct chunker_input *in = c->in;
@@ -264,7 +264,7 @@ static void chunk_plain(struct chunking *c)
         c->state->write_start = max_u64(c->state->write_start, in->write_starts[i]);
 }
 
-/* False: too little is there to tell. */
+/* False: too few bytes to tell. */
 static bool begin_zip(struct chunking *c, const uint8_t *first, size_t len)
 {
     static const uint8_t signature[4] = {'P', 'K', 3, 4};
@@ -292,7 +292,7 @@ static bool begin_safetensors(struct chunking *c, const uint8_t *first, size_t l
     return true;
 }
 
-/* Finds out what the file is by how it begins. False: too little is there to tell. */
+/* Determines the kind of the file from its first bytes. False: too few bytes to tell. */
 static bool begin_chunking_file(struct chunking *c)
 {
     uint8_t first[MARKER_LEN];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each field is as hostile as the file: lengths are compared before anything is added to them, and
- * an entry counts only where the local header that it names lies where the entry before ends. */
+/* Each field is as hostile as the file: lengths are compared before they are added to, and an entry
+ * is accepted only where its local header directly follows the entry before. */
 #include "codec/directory.h"
 
 #include "format/le.h"
@@ -10,10 +10,10 @@
 #define END64_LEN 56u
 #define ENTRY_LEN 46u
 #define EXTRA_MAX 65535u
-/* An entry takes 16 bytes in memory; of more entries, a scan costs less than all else. */
+/* An entry takes 16 bytes of memory; for more entries than this, a scan is the cheaper way. */
 #define ENTRIES_MAX 65536u
-#define BIG 0xffffffffu  /* zip64 has the value */
-#define STREAMED 0x0008u /* a descriptor follows the data, of 16 bytes or of 24 */
+#define BIG 0xffffffffu  /* the value is in the zip64 field */
+#define STREAMED 0x0008u /* a descriptor of 16 or of 24 bytes follows the data */
 
 enum {
     LOCAL_HEADER = 0x04034b50,
@@ -31,7 +31,7 @@ struct end {
 struct entry {
     uint64_t header, size;
     bool is_streamed;
-    uint64_t next; /* entry of the directory */
+    uint64_t next; /* the next entry of the directory */
 };
 
 static bool read_directory_at(struct rope *c, uint64_t at, void *buf, size_t len)
@@ -39,7 +39,7 @@ static bool read_directory_at(struct rope *c, uint64_t at, void *buf, size_t len
     return at >= c->start && rope_copy(c, at, buf, len) == len;
 }
 
-/* The record that the locator names, which lies right before it. */
+/* Reads the record that the locator names, which must lie directly before the locator. */
 static bool read_end64(struct rope *c, uint64_t locator, struct end *end)
 {
     uint8_t p[LOCATOR_LEN + END64_LEN];
@@ -70,13 +70,13 @@ static bool read_directory_end(struct rope *c, struct end *end)
            end->count <= ENTRIES_MAX && end->count <= end->length / ENTRY_LEN;
 }
 
-/* A value of which zip64's field has the rest. */
+/* Returns the value, or if it is BIG the one from the zip64 field. */
 static uint64_t widen_value(uint32_t value, struct cursor *field)
 {
     return value == BIG ? cursor_le64(field) : value;
 }
 
-/* The field with tag 1 among the extra ones; empty if there is none. */
+/* Returns the field with tag 1 among the extra fields; empty if there is none. */
 static struct cursor zip64_field(const uint8_t *extra, size_t len)
 {
     while (len >= 4) {
@@ -115,7 +115,8 @@ static bool read_directory_entry(struct rope *c, uint64_t at, struct entry *entr
     return !field.failed;
 }
 
-/* The entry's local header and data, which must fit; *ret_end is where the data end. */
+/* Reads the entry's local header, and checks that header and data lie in the file; *ret_end is
+ * where the data end. */
 static bool read_header(struct rope *c, const struct entry *entry, uint64_t *ret_end)
 {
     uint8_t p[MARKER_LEN];
@@ -128,13 +129,13 @@ static bool read_header(struct rope *c, const struct entry *entry, uint64_t *ret
     return true;
 }
 
-/* Does `next` come right behind data that end at `end`? */
+/* Returns whether `next` comes directly behind data that end at `end`. */
 static bool comes_behind(uint64_t end, bool is_streamed, uint64_t next)
 {
     return is_streamed ? next == end + 16 || next == end + 24 : next == end;
 }
 
-/* Goes over the directory and the headers that it names; each has a cursor of its own, for both
+/* Walks the directory and the local headers that it names, each with a cursor of its own, as both
  * ascend. */
 static bool walk_entries(struct rope *c, const struct end *end, struct marker *markers,
                          size_t *ret_count)
@@ -149,8 +150,8 @@ static bool walk_entries(struct rope *c, const struct end *end, struct marker *m
             !comes_behind(data_end, was_streamed, entry.header) ||
             !read_header(&headers, &entry, &data_end))
             return false;
-        /* Entries without data are no markers, and neither is what the directory says of them; see
-         * rope.h. */
+        /* An entry that rope.h does not define as a marker (one without data, say) is none here
+         * either, and neither is its entry in the directory. */
         *ret_count +=
             rope_find_marker(&headers, entry.header, entry.header + 1, &markers[*ret_count]);
         has_central = has_central || rope_find_marker(c, at, at + 1, &central);

@@ -11,35 +11,36 @@
  *        4    1  number of classes, 1 to 16
  *        5    1  shift, 0 to 7
  *        6    1  first exponent
- *        7       of each class the lengths by rank, a byte each, 0 to 8 * (width - low planes); all
+ *        7       each class's lengths by rank, a byte each, 0 to 8 * (width - low planes); all
  *                classes together have less than 256
  *                depth + 1 codes (lx.c)
  *
- * An element as an integer, with all bits but the highest one turned over where that is set, is
- * subtracted from that of the chunk, modulo 2^bits; the difference d is then 2d, or -2d - 1 where
- * it is negative as a signed number. Its lowest bytes are the low planes. The rest has a length in
- * bits, 0 where it is 0; its field are the bits below its highest one.
+ * Elements of the base and of the chunk are read as integers, all bits except the highest one
+ * inverted if the highest one is set. The base's integer is subtracted from the chunk's, modulo
+ * 2^bits; the difference d is stored as 2d, or as -2d - 1 if it is negative as a signed number. Its
+ * lowest bytes are the low planes. The upper part has a length in bits, 0 if it is 0; its field is
+ * the bits below its highest one.
  *
- * The exponent of the base's element, its highest 8 bits behind the sign, shifted right, less the
- * first one, tells the class; what is below is class 0, and what is above the last one. Changes of
+ * The class is the exponent of the base's element, its highest 8 bits behind the sign, shifted
+ * right, less the first exponent; below this range it is class 0, above the last one. Changes of
  * one size have other lengths at each exponent. So lengths are stored as ranks in their class.
  *
- * Blocks have 16,384 elements, or 8,192 of width 8; the last one has what is left, a multiple
- * of 64. What is less than 64 elements is the rest. A block has
+ * Blocks have 16,384 elements, or 8,192 of width 8; the last one has the remaining elements, a
+ * multiple of 64. Fewer than 64 elements behind it are the rest. A block has
  *
- *   the low planes, of each element a byte
+ *   the low planes, a byte for each element
  *   the ranks
  *   the fields, the first element's lowest, with less than 8 unused bits behind the last
  *
- * The ranks are, with depth 0, values of the first code. A step takes out zeros: bit i of the
- * masks says whether byte i is not zero, and those that are not, less 1, are the step's present
- * bytes. The masks are bytes, 8 for each 64 or less that there were, and those are what the next
- * step is made with. What is there:
+ * With depth 0 the ranks are values of the first code. Otherwise each step takes out zeros: bit i
+ * of its masks says whether byte i is not zero, and the bytes that are not zero, less 1, are the
+ * step's present bytes. The masks are bytes, 8 for each 64 input bytes (or fewer at the end), and
+ * are the input of the next step. Stored are
  *
  *   the masks of the last step, values of the last code
- *   of each step, from the last to the first, the present bytes: values of the step's code
+ *   for each step, from the last to the first, its present bytes: values of the step's code
  *
- * Where bit 4 of the first byte is set, it is the form of dx_ans.c. */
+ * If bit 4 of the first byte is set, the chunk has the form of dx_ans.c. */
 #include "codec/dx.h"
 
 #include "codec/dx_ans.h"
@@ -49,7 +50,8 @@
 
 #define WIDTH_BITS 0x03u
 #define HEADER_LEN 7u
-#define DX_ANS_WORTH_SHARE 64u /* less than this share of a chunk is not worth a slower form */
+/* fewer saved bytes than this share of the chunk are not worth a slower form */
+#define DX_ANS_WORTH_SHARE 64u
 
 static const struct dx_sample gate_sample = {.blocks = 32, .count = 64},
                               plan_sample = {.blocks = 32, .count = 256};
@@ -69,7 +71,8 @@ uint32_t dx_gate(const struct dx_kernels *kernels, const struct fx_guess *guess,
     return (uint32_t)min_u64(1000, parts / (DX_PARTS / 1000));
 }
 
-/* A block whose low planes are at `planes`, and its lengths in `work`, for `count` of them. */
+/* Returns the elements of a block: low planes at `planes`, lengths and fields in `work`, for
+ * `count` elements. */
 static struct dx_elements elements_of(const struct dx_plan *plan, const uint8_t *base, size_t count,
                                       const uint8_t *planes, struct work *work)
 {
@@ -111,7 +114,7 @@ static bool put_header(struct encoder *e)
     return true;
 }
 
-/* Lengths become ranks. */
+/* Replaces lengths by ranks. */
 static void rank_lengths(struct encoder *e, const uint8_t *base)
 {
     const struct dx_plan *plan = &e->plan;
@@ -172,8 +175,9 @@ static size_t encode_lengths(struct encoder *e, const struct dx_pair *pair, void
                                                             : 0;
 }
 
-/* Does the other form take less, of an element that so many parts are expected of? Where changes
- * are large, exponents tell little, and what is read slower has to be worth it. */
+/* Returns whether the form by exponent takes less, where this form is expected to take `parts` an
+ * element. If changes are large, exponents predict little, and a form that is slower to read must
+ * be worth it. */
 static bool is_less_by_exponent(const struct dx_plan *plan, uint32_t parts,
                                 const struct dx_pair *pair, struct dx_ans_plan *ret)
 {
@@ -264,7 +268,7 @@ static bool get_ranks(struct decoder *d)
     return true;
 }
 
-/* NULL: they are not there. What lies behind them may be read, too. */
+/* Returns the fields, behind which DX_SLACK bytes may be read; NULL: `len` bytes are not left. */
 static const uint8_t *get_fields(struct decoder *d, size_t len)
 {
     const uint8_t *fields = cursor_bytes(&d->from, len);

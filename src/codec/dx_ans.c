@@ -10,15 +10,15 @@
  *        3    1  zero
  *        4    4  bytes of the fields
  *
- * The difference of an element to that of the base is made as in the other form (dx.c), zigzag.
- * Less than 16, it is the symbol. Else the symbol is 11 more than how many bits it has, and its
- * bits below the highest one are a field: the first element's lowest, with less than 8 unused bits
- * behind the last.
+ * The difference of an element to the base's element is made as in the other form (dx.c), zigzag.
+ * If it is less than 16, it is the symbol. Else the symbol is 11 more than the number of its bits,
+ * and its bits below the highest one are a field: the first element in the lowest bits, with less
+ * than 8 unused bits behind the last.
  *
- * The exponent of the base's element, its highest 8 bits behind the sign, tells its code. Codes
- * have exponents in ascending order. Of each but the last one there is the last exponent, a byte,
- * and then all codes (ans.c). Symbols are those of all elements. What is less than 64 elements is
- * the rest. */
+ * The exponent of the base's element, its highest 8 bits behind the sign, selects the code. Codes
+ * cover exponents in ascending order. The codes part has the last exponent of each code but the
+ * last one, a byte each, and then all codes (ans.c). Symbols are those of all elements; fewer than
+ * 64 elements at the end of the chunk are the rest. */
 #include "codec/dx_ans.h"
 
 #include "codec/fx_plan.h"
@@ -40,7 +40,7 @@ static inline uint16_t from_zigzag(uint16_t x)
     return (uint16_t)(x >> 1 ^ (0 - (x & 1)));
 }
 
-/* Bits of a symbol's field. */
+/* Returns the bits of a symbol's field. */
 static inline unsigned dx_ans_field_bits(unsigned symbol)
 {
     return symbol < DX_ANS_DIRECT ? 0 : symbol - 12;
@@ -59,7 +59,8 @@ void dx_ans_group_take(const uint8_t *src, const uint8_t *base, struct dx_ans_gr
         ret->differences[i] = to_zigzag(
             (uint16_t)(in_order(get_le16(src + 2 * i)) - in_order(get_le16(base + 2 * i))));
     for (size_t i = 0; i < ANS_GROUP; i++) {
-        /* The exponent of a float is one less than how many bits a number has; exactly, of 16. */
+        /* The exponent of a float is one less than the number of bits of an integer; for one of 16
+         * bits this is exact. */
         int32_t d = ret->differences[i], bits;
         float number = (float)d;
         memcpy(&bits, &number, sizeof bits);
@@ -70,7 +71,7 @@ void dx_ans_group_take(const uint8_t *src, const uint8_t *base, struct dx_ans_gr
 
 /* --- encoding --------------------------------------------------------------------------------- */
 
-/* False: no room. */
+/* False: no room left. */
 static bool put_fields(struct writer *w, const uint8_t *src, const uint8_t *base, size_t count)
 {
     uint64_t sum = 0;
@@ -107,7 +108,7 @@ static bool put_codes(struct writer *w, const struct dx_ans_plan *plan)
     return true;
 }
 
-/* From the last one to the first. */
+/* From the last symbol to the first. */
 static bool put_symbols(struct writer *w, const struct dx_ans_plan *plan, const uint8_t *src,
                         const uint8_t *base, size_t count)
 {
@@ -158,8 +159,8 @@ size_t dx_ans_encode(const struct dx_ans_plan *plan, const void *src, const void
 
 struct decoder {
     struct ans_reader symbols;
-    const uint8_t *fields;           /* 8 bytes more may be read behind them */
-    size_t field_bits, at;           /* of all fields; of those that were read */
+    const uint8_t *fields;           /* 8 bytes behind the fields may be read, too */
+    size_t field_bits, at;           /* bits of all fields; the next bit to read */
     const struct ans_table *of[256]; /* by exponent */
     struct ans_table tables[DX_ANS_CODES_MAX];
 };
@@ -194,7 +195,7 @@ static void get_symbols(struct decoder *d, const uint8_t exponents[ANS_GROUP],
             symbols[i + k] = (uint8_t)ans_get(&d->symbols, d->of[exponents[i + k]], k);
 }
 
-/* Symbols become differences. False: they have more fields than there are. */
+/* Replaces symbols by differences. False: the symbols need more bits of fields than are stored. */
 static bool get_differences(struct decoder *d, const uint8_t symbols[ANS_GROUP],
                             uint16_t differences[ANS_GROUP])
 {

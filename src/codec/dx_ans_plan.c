@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Each exponent begins as a class of its own. Of two neighbours those become one for which one code
- * takes least more, or less, than two: until there are few, and none becomes less so. */
+/* Each exponent begins as a class of its own. Then, again and again, the two neighbours are joined
+ * for which one code costs least more (or saves most) compared with two, until there are few enough
+ * classes and joining no pair saves bytes. */
 #include "codec/dx_ans.h"
 #include "codec/fx_plan.h"
 
 #define EXPONENTS 256u
-#define BYTE (8u << 16) /* in bits, 16 of them behind the point */
+#define BYTE (8u << 16) /* in bits, with 16 bits of fraction */
 
 struct class
 {
     uint32_t counts[ANS_SYMBOLS_MAX];
     uint64_t bits;  /* of its symbols, and of its code */
-    int64_t joined; /* how many more it is together with the next one */
-    uint8_t last;   /* exponent */
+    int64_t joined; /* by how many bits joining it with the next class changes the sum */
+    uint8_t last;   /* the last exponent */
 };
 
 struct classes {
     unsigned count;
-    struct class *class[EXPONENTS]; /* those that are left, in order */
+    struct class *class[EXPONENTS]; /* the remaining classes, in order */
     struct class of[EXPONENTS];
 };
 
@@ -33,7 +34,8 @@ static void count_symbols(const uint8_t *src, const uint8_t *base, size_t count,
     }
 }
 
-/* Lists the classes that occur: one between two of them, which does not, is of the first one. */
+/* Lists the classes that occur; an exponent between two of them that does not occur belongs to the
+ * first one. */
 static void list_classes(struct classes *classes)
 {
     static const uint32_t none[ANS_SYMBOLS_MAX];
@@ -100,7 +102,7 @@ static void join_classes(struct classes *classes)
     }
 }
 
-/* Bits of all fields. */
+/* Returns the bits of all fields. */
 static uint64_t fields_of(const struct class *class)
 {
     uint64_t bits = 0;

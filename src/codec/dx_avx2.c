@@ -11,7 +11,7 @@ static inline __m256i look_up(const uint8_t table[16], __m256i v)
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(from), v);
 }
 
-/* Counts, in each byte, the bits up to the highest one that is set. */
+/* Returns for each byte the number of bits up to the highest one that is set. */
 static inline __m256i lengths_of_bytes(__m256i v)
 {
     static const uint8_t of_low[16] = {0, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4},
@@ -22,7 +22,8 @@ static inline __m256i lengths_of_bytes(__m256i v)
                            look_up(of_high, high));
 }
 
-/* The same of a number, of whose bytes `below` says how many bits are below them. */
+/* Returns the same for whole numbers: `below` says for each byte how many bits of the number are
+ * below it. */
 static inline __m256i lengths_from(__m256i v, __m256i below)
 {
     __m256i is_zero = _mm256_cmpeq_epi8(v, _mm256_setzero_si256());
@@ -79,7 +80,7 @@ static inline __m256i widen_4(const uint8_t *bytes)
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)bytes));
 }
 
-/* Highest 8 bits below the sign, of 32 elements. */
+/* Returns the highest 8 bits below the sign, of 32 elements. */
 static inline __m256i exponents_of(const uint8_t *base, unsigned width)
 {
     if (width == 2) {

@@ -24,7 +24,7 @@ static inline __m512i lengths_2(__m512i z)
                             _mm512_srli_epi16(of_bytes, 8));
 }
 
-/* The exponent of the number as a float, rounded towards zero. */
+/* By the exponent of the number as a float, rounded towards zero. */
 static inline __m512i lengths_4(__m512i z)
 {
     const __m512i of_a_half = _mm512_set1_epi32(126);
@@ -58,7 +58,7 @@ static inline __m512i widen_4(const uint8_t *bytes)
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)bytes));
 }
 
-/* Highest 8 bits below the sign, of 64 elements. */
+/* Returns the highest 8 bits below the sign, of 64 elements. */
 static inline __m512i exponents_of(const uint8_t *base, unsigned width)
 {
     if (width == 2)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Vector instructions join the fields of neighbours into lanes of up to 62 bits, which go to the
- * row of bits one after the other, and come from there. */
+/* Vector instructions join the fields of neighbours into lanes of up to 62 bits; these functions
+ * append lanes to a row of bits, and read lanes from it. */
 #pragma once
 
 #include "format/le.h"
 
-#define LANES_MAX 32u /* of one put_lanes() */
+#define LANES_MAX 32u /* lanes of one put_lanes() */
 
 struct lane_writer {
     uint8_t *at;
@@ -33,7 +33,7 @@ static inline void put_long_lanes(struct lane_writer *w, const uint64_t *lanes,
 
 #define SHORT_LANE 56u
 
-/* The same with lanes of up to SHORT_LANE bits. */
+/* As put_long_lanes(), for lanes of up to SHORT_LANE bits. */
 static inline void put_short_lanes(struct lane_writer *w, const uint64_t *lanes,
                                    const uint64_t *bits, size_t count)
 {
@@ -51,8 +51,8 @@ static inline void put_short_lanes(struct lane_writer *w, const uint64_t *lanes,
     *w = (struct lane_writer){at, sum, (unsigned)held};
 }
 
-/* `count` is even. A lane is zero above its bits. Where all of them have few bits, pairs are joined
- * first. */
+/* Appends `count` lanes, an even number. A lane is zero above its bits. Where all lanes have few
+ * bits, pairs are joined first. */
 static inline void put_lanes(struct lane_writer *w, const uint64_t *lanes, const uint64_t *bits,
                              size_t count)
 {
@@ -72,14 +72,15 @@ static inline void put_lanes(struct lane_writer *w, const uint64_t *lanes, const
         put_long_lanes(w, lanes, bits, count);
 }
 
-/* Ends the row, which began at `first`. Returns its bits. */
+/* Ends the row, which began at `first`. Returns its length in bits. */
 static inline size_t end_lanes(struct lane_writer *w, const uint8_t *first)
 {
     put_le64(w->at, w->sum);
     return 8 * (size_t)(w->at - first) + w->held;
 }
 
-/* A lane holds above its bits those that follow. Returns where the next lane begins. */
+/* Reads `count` lanes from bit `at` on. Above its own bits a lane holds the bits that follow in the
+ * row. Returns where the next lane begins. */
 static inline size_t take_lanes(const uint8_t *fields, size_t at, const uint64_t *bits,
                                 uint64_t *ret_lanes, size_t count)
 {

@@ -48,14 +48,14 @@ static inline vec widen_4(const uint8_t *bytes)
     return (vec)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(get_le32(bytes)))));
 }
 
-/* The highest 2 bytes of 8 elements. */
+/* Returns the highest 2 bytes of 8 elements. */
 static inline uint16x8_t highest_halves(const uint8_t *base, unsigned width)
 {
     uint16x8_t first = (uint16x8_t)vld1q_u8(base);
     return width == 2 ? first : vuzp2q_u16(first, (uint16x8_t)vld1q_u8(base + 16));
 }
 
-/* Of 16 elements. */
+/* For 16 elements. */
 static inline vec exponents_of(const uint8_t *base, unsigned width)
 {
     return vshrn_high_n_u16(vshrn_n_u16(highest_halves(base, width), 7),

@@ -36,13 +36,14 @@ void dx_lengths_step(const struct dx_kernels *kernels, struct dx_lengths *length
 
 /* --- classes ---------------------------------------------------------------------------------- */
 
-/* Elements of the sample by class and length. */
+/* Elements of the sample, counted by class and length. */
 struct counts {
-    unsigned lengths; /* that there can be */
+    unsigned lengths; /* number of possible lengths */
     uint16_t of[DX_CLASSES_MAX][LENGTHS];
 };
 
-/* The stretch of DX_CLASSES_MAX exponents that has most elements of the sample, and how many. */
+/* Returns the first of the DX_CLASSES_MAX consecutive exponents that cover most elements of the
+ * sample, and how many elements they cover. */
 static unsigned find_stretch(const uint8_t *exponents, size_t count, unsigned shift,
                              uint8_t *ret_first)
 {
@@ -62,7 +63,7 @@ static unsigned find_stretch(const uint8_t *exponents, size_t count, unsigned sh
     return most;
 }
 
-/* Finds which exponents classes are to be of, and sorts the sample by them. */
+/* Determines which exponents get classes, and counts the sample by class and length. */
 static struct dx_classes find_classes(const uint8_t *exponents, const uint8_t *lengths,
                                       size_t count, struct counts *ret)
 {
@@ -78,8 +79,8 @@ static struct dx_classes find_classes(const uint8_t *exponents, const uint8_t *l
     return all;
 }
 
-/* The same where so many low planes are taken off the lengths, and the first classes are made one
- * until there are `classes`. */
+/* Returns the counts for `low_planes` low planes taken off the lengths, with the first classes
+ * merged until there are `classes`. */
 static void merge_classes(const struct counts *counts, unsigned low_planes, unsigned classes,
                           struct counts *ret)
 {
@@ -92,7 +93,7 @@ static void merge_classes(const struct counts *counts, unsigned low_planes, unsi
                 counts->of[c][length];
 }
 
-/* Lengths of a class, the most frequent one first. */
+/* Sorts the lengths of a class, the most frequent one first. */
 static void rank_lengths(const uint16_t counts[LENGTHS], unsigned lengths, uint8_t *ret)
 {
     for (unsigned length = 0; length < lengths; length++) {
@@ -103,7 +104,7 @@ static void rank_lengths(const uint16_t counts[LENGTHS], unsigned lengths, uint8
     }
 }
 
-/* Ranks all classes. Returns the bits that the ranks take. */
+/* Ranks the lengths of all classes. Returns the bits that the ranks take. */
 static uint64_t rank_classes(const struct counts *counts, size_t count, struct dx_plan *plan)
 {
     uint32_t ranks[256] = {0};
@@ -119,7 +120,7 @@ static uint64_t rank_classes(const struct counts *counts, size_t count, struct d
     return lx_code_make(ranks, count, &code);
 }
 
-/* Bits of the fields that are left with so many low planes, and of the planes. */
+/* Returns the bits of the low planes, and of the fields that remain with `low_planes` of them. */
 static uint64_t plain_bits(const struct counts *counts, unsigned low_planes)
 {
     uint64_t bits = 0;
@@ -131,12 +132,13 @@ static uint64_t plain_bits(const struct counts *counts, unsigned low_planes)
     return bits;
 }
 
-/* Numbers of elements of the sample and the chunk; the plan's own bytes count by them. */
+/* Numbers of elements of the sample and of the chunk: the share by which the plan's own bytes count
+ * in the sample. */
 struct scale {
     size_t sample, chunk;
 };
 
-/* Makes the classes for so many low planes: as many as there can be, or one. Returns the bits that
+/* Makes the classes for plan->low_planes: as many as possible, or one. Returns the bits that
  * lengths and tables take. */
 static uint64_t make_classes(const struct counts *counts, const struct dx_classes *all,
                              struct scale scale, bool is_one, struct dx_plan *plan)
@@ -154,8 +156,8 @@ static uint64_t make_classes(const struct counts *counts, const struct dx_classe
     return classes > 1 ? bits + 8 * classes * lengths * scale.sample / scale.chunk : bits;
 }
 
-/* Decides how many low planes are stored as they are, and which classes there are: the lengths say
- * what the rest takes. Returns the bits that planes and fields take. */
+/* Chooses the number of low planes that are stored as they are, and the classes, by the bits that
+ * lengths, fields and planes take. Returns the bits of planes and fields. */
 static uint64_t choose_classes(const struct counts *counts, const struct dx_classes *all,
                                struct scale scale, struct dx_plan *plan)
 {
@@ -189,7 +191,7 @@ static void invert_lengths(struct dx_plan *plan)
     }
 }
 
-/* Lengths become ranks. */
+/* Replaces lengths by ranks. */
 static void rank_sample(const struct dx_plan *plan, const uint8_t *exponents, uint8_t *lengths,
                         size_t count)
 {
@@ -215,8 +217,8 @@ static uint64_t code_for(const uint8_t *bytes, size_t count, struct lx_code *ret
     return ret->levels ? cost : UINT32_MAX;
 }
 
-/* The sample has few masks, so only how many bits are set counts, and not which. `less`: what the
- * masks are less by. */
+/* The sample has few masks, so they are counted by their number of set bits, not by value. `less`
+ * was subtracted from the masks. */
 static uint64_t code_for_masks(const uint8_t *masks, size_t count, uint8_t less,
                                struct lx_code *ret)
 {
@@ -235,7 +237,7 @@ static uint64_t code_for_masks(const uint8_t *masks, size_t count, uint8_t less,
     return ret->levels ? cost / FINER : UINT32_MAX;
 }
 
-/* Decides how often zeros are taken out. Returns the bits that the ranks take. */
+/* Chooses how often zeros are taken out. Returns the bits that the ranks take. */
 static uint64_t choose_depth(const struct dx_kernels *kernels, struct dx_plan *plan,
                              struct dx_lengths *lengths)
 {
@@ -260,8 +262,8 @@ static uint64_t choose_depth(const struct dx_kernels *kernels, struct dx_plan *p
     return best;
 }
 
-/* Gives the ranks of all classes the order of the code, which then has none of its own: so they are
- * not translated twice. */
+/* Renumbers the ranks of all classes in the order of the code's symbols, so that the code is the
+ * identity: the ranks are then not translated twice. */
 static void take_order(struct dx_plan *plan)
 {
     struct lx_code *code = &plan->codes[0];
@@ -278,7 +280,7 @@ static void take_order(struct dx_plan *plan)
 
 /* --- the sample ------------------------------------------------------------------------------- */
 
-/* Fills in the lengths of the sample, all bits of the differences, and the base's exponents. */
+/* Fills in the lengths of the sample (of all bits of the differences) and the base's exponents. */
 static void take_sample(const struct dx_kernels *kernels, const struct fx_guess *guess,
                         const struct dx_pair *pair, struct dx_sample sample, uint8_t *exponents,
                         struct dx_lengths *ret)
@@ -292,7 +294,7 @@ static void take_sample(const struct dx_kernels *kernels, const struct fx_guess 
     check(sample.count <= BLOCK_MAX && blocks * sample.count <= SAMPLE_MAX);
     dx_lengths_init(ret, blocks * sample.count);
     for (size_t i = 0; i < blocks; i++) {
-        /* Not in step with rows. */
+        /* Spread irregularly, so that the blocks are not in step with the rows of a matrix. */
         const size_t at = guess->phase + (i * among + i * 2654435761u % among) * len;
         const uint8_t *highest = pair->base + at + guess->width - 2;
         elements.base = pair->base + at;

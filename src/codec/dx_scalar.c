@@ -20,7 +20,7 @@ INLINE void put_element(uint8_t *p, uint64_t x, const unsigned width)
         put_le16(p, (uint16_t)x);
 }
 
-/* All ones where the highest bit of an element is set. */
+/* Returns all ones if the highest bit of an element is set. */
 INLINE uint64_t sign_of(uint64_t x, const unsigned width)
 {
     return 0 - (x >> (8 * width - 1) & 1);
@@ -31,13 +31,13 @@ INLINE uint64_t all_bits(const unsigned width)
     return UINT64_MAX >> (64 - 8 * width);
 }
 
-/* Floats in ascending order become integers in ascending order. Its own reverse. */
+/* Maps floats in ascending order to integers in ascending order. Its own reverse. */
 INLINE uint64_t in_order(uint64_t x, const unsigned width)
 {
     return x ^ (sign_of(x, width) & all_bits(width) >> 1);
 }
 
-/* Small differences, of either sign, become small numbers. */
+/* Maps small differences, of either sign, to small numbers. */
 INLINE uint64_t element_zigzag(uint64_t x, const unsigned width)
 {
     return (x << 1 ^ sign_of(x, width)) & all_bits(width);
@@ -85,7 +85,7 @@ static size_t take_apart(const struct dx_elements *elements, const uint8_t *src)
                         elements, src);
 }
 
-/* Up to 63 bits that begin at bit `at`. */
+/* Returns up to 63 bits that begin at bit `at`. */
 INLINE uint64_t bits_at(const uint8_t *bytes, size_t at, const unsigned width)
 {
     const uint8_t *p = bytes + at / 8;
@@ -94,7 +94,7 @@ INLINE uint64_t bits_at(const uint8_t *bytes, size_t at, const unsigned width)
     return width == 8 ? x | (uint64_t)p[8] << 1 << (63 - shift) : x;
 }
 
-/* The bits of a field are those below the highest bit of a number, which is not stored. */
+/* The field of a number is its bits below the highest one, which is not stored. */
 struct number {
     uint64_t highest[65], below[65]; /* by length */
 };
@@ -110,7 +110,7 @@ static void fill_number(struct number *ret)
 
 #define STRETCH FX_GROUP
 
-/* Numbers of STRETCH lengths from their fields. Returns where the next field begins. */
+/* Reads the fields of numbers with STRETCH lengths. Returns where the next field begins. */
 INLINE size_t get_numbers(const struct number *number, const uint8_t *restrict lengths,
                           const uint8_t *restrict fields, size_t at, const unsigned width,
                           uint64_t *restrict ret)

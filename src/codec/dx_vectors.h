@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The work of dx in vectors, written once for all sets of instructions. A file that includes this
- * says before it what a vector is, and what its instructions do best:
+/* The kernels of dx in vectors, written once for all instruction sets. A file that includes this
+ * header defines before it a vector type and the operations that depend on the instruction set:
  *
  *   vec                        a vector of bytes, as the intrinsics have it
- *   look_up(table, v)          for each byte, which is less than 16, that of the table of 16 bytes
+ *   look_up(table, v)          for each byte, which is less than 16, its entry of the 16-byte table
  *   narrow_2(p, v), _4         stores the lowest bytes of numbers of 16 or 32 bits
- *   widen_2(p), _4             numbers of these bytes
+ *   widen_2(p), _4             the reverse: numbers of 16 or 32 bits from bytes
  *   lengths_2(v), _4           how many bits a number has below and with its highest one
  *   power_2(n)                 2^n, of numbers of 16 bits less than 16
  *   exponents_of(base, width)  highest 8 bits below the sign; as many as a vector has bytes
- *   larger_bytes(a, b)         of each two bytes the larger one
- *   sums_of_fields(n)          of 8 bytes each the sum, of bytes that are less by one or 0
+ *   larger_bytes(a, b)         the larger one of each two bytes
+ *   sums_of_fields(n)          the sum of each 8 bytes, each byte less by one if it is not 0
  *   class_of(e, first, last)   e - first, from 0 to last
  *
  * The arithmetic that is the same for all is written with the compiler's vectors. */
@@ -26,9 +26,9 @@ typedef uint32_t vec_32 __attribute__((vector_size(sizeof(vec))));
 typedef int32_t vec_s32 __attribute__((vector_size(sizeof(vec))));
 typedef uint64_t vec_64 __attribute__((vector_size(sizeof(vec))));
 
-/* Elements: lanes are written one by one and read as vectors, and not at once. */
+/* Elements of one batch: a batch of lanes is written one by one, and only later read as vectors. */
 #define BATCH 512u
-/* Elements of a vector. */
+/* Elements in a vector. */
 #define OF_2 (sizeof(vec) / 2)
 #define OF_4 (sizeof(vec) / 4)
 #define UNROLLED static inline __attribute__((always_inline))
@@ -58,7 +58,7 @@ static inline void join_pairs(vec_32 v, vec_32 bits, uint64_t *lanes, uint64_t *
     store_vec(lane_bits, (vec)pair_bits_4(bits));
 }
 
-/* The reverse; above the bits lies what follows. */
+/* The reverse; above the bits of a number are those of the row that follow. */
 static inline vec_32 part_pairs(const uint64_t *lanes, vec_32 bits)
 {
     vec_64 v = (vec_64)load_vec(lanes), second = v >> ((vec_64)bits & UINT32_MAX);
@@ -67,7 +67,7 @@ static inline vec_32 part_pairs(const uint64_t *lanes, vec_32 bits)
 
 /* --- elements of 2 bytes ---------------------------------------------------------------------- */
 
-/* Floats in their order as integers; its own reverse. */
+/* Maps floats to integers in the same order; its own reverse. */
 static inline vec_16 in_order_2(vec v)
 {
     return (vec_16)v ^ ((vec_16)((vec_s16)v >> 15) & 0x7fff);
@@ -85,7 +85,8 @@ static inline vec add_2(const uint8_t *base, vec_16 z)
     return (vec)in_order_2((vec)(in_order_2(load_vec(base)) + d));
 }
 
-/* Of the fields: one less than the lengths, or 0. A comparison is -1 where it holds. */
+/* Returns the bits of the fields: one less than the lengths, or 0. A comparison is -1 where it
+ * holds. */
 static inline vec_16 bits_of_2(vec lengths)
 {
     return (vec_16)lengths + (vec_16)((vec_s16)lengths > 0);
@@ -103,7 +104,7 @@ static inline void join_fields_2(vec_16 z, vec_16 bits, uint64_t *lanes, uint64_
     join_pairs((fields & UINT16_MAX) | second, pair_bits_2(bits), lanes, lane_bits);
 }
 
-/* Fields with the highest bits that they lack there. */
+/* Returns the fields with their highest bit, which the row does not store. */
 static inline vec_16 part_fields_2(const uint64_t *lanes, vec lengths, vec_16 bits)
 {
     vec_32 pairs = part_pairs(lanes, pair_bits_2(bits));

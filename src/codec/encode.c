@@ -8,10 +8,10 @@
 #include "codec/twin.h"
 
 /* A chunk longer than all samples together is tried on the samples first: float tensors do not
- * compress, and finding that out on the whole chunk would cost more than hashing it. */
+ * compress, and to discover that on the whole chunk would cost more than hashing it. */
 #define SAMPLE_LEN 4096u
 #define SAMPLES 4u
-#define NEVER 1000u /* permille: as many bytes as before */
+#define NEVER 1000u /* permille: no bytes saved */
 
 /* An encoding that saves less is not worth the decoding. */
 #define LZ4_WORTH 937u
@@ -39,7 +39,7 @@ static size_t lz4_len(struct rope *src, size_t from, size_t len)
                                         (int)len, sizeof out);
 }
 
-/* Stored bytes for 1,000 raw ones. */
+/* Returns the stored bytes for 1,000 raw ones. */
 static uint32_t guess_lz4(struct rope *src)
 {
     size_t raw_len = src->end, stored = 0;
@@ -51,7 +51,7 @@ static uint32_t guess_lz4(struct rope *src)
     return (uint32_t)(stored * 1000 / (SAMPLE_LEN * SAMPLES));
 }
 
-/* 0 where it takes more than `room`. */
+/* Returns the stored length; 0 if it is more than `room`. */
 static size_t encode_lz4(const uint8_t *src, size_t raw_len, size_t room, uint8_t *dst)
 {
     int n = room > 0 ? LZ4_compress_default((const char *)src, (char *)dst, (int)raw_len, (int)room)
@@ -59,9 +59,10 @@ static size_t encode_lz4(const uint8_t *src, size_t raw_len, size_t room, uint8_
     return n > 0 ? (size_t)n : 0;
 }
 
-/* The samples hide from lz4 what repeats further apart, as words do in a text: it is tried where
- * they speak for fx, too. lz4 takes one buffer. `len`: of what is in `dst` already; 0: nothing is.
- * Returns that, or the length of what lz4 made less of. */
+/* Repetitions at larger distances, such as words in a text, are not visible to lz4 in the samples:
+ * so it is tried on the whole chunk also where fx has encoded already. lz4 needs one buffer. `len`:
+ * the length that is encoded in `dst`; 0: none. Returns `len`, or the length by lz4 if that is less
+ * and now in `dst`. */
 static size_t try_lz4(struct rope *rope, size_t len, uint8_t *dst, uint8_t *scratch)
 {
     size_t raw_len = rope->end, room = permille_of(raw_len, LZ4_WORTH);
@@ -74,7 +75,8 @@ static size_t try_lz4(struct rope *rope, size_t len, uint8_t *dst, uint8_t *scra
     return less ? less : len;
 }
 
-/* lz4 finds nothing where some bytes of each element are noise, so it is not asked there. */
+/* lz4 saves nothing where some bytes of each element are noise, so it is not tried on such
+ * elements. */
 static size_t encode_best(struct rope *src, uint8_t *dst, uint8_t *scratch, uint8_t *ret_encoding)
 {
     struct fx_guess fx = {.permille = NEVER};
@@ -94,7 +96,7 @@ static size_t encode_best(struct rope *src, uint8_t *dst, uint8_t *scratch, uint
     return best;
 }
 
-/* As a reader will decode it. */
+/* Decodes as a reader will, and compares. */
 static bool decodes_to(uint8_t encoding, const uint8_t *stored, size_t len, struct rope *raw,
                        uint8_t *scratch)
 {
@@ -151,7 +153,8 @@ int chunk_decode(uint8_t encoding, const void *src, size_t stored_len, void *dst
     }
 }
 
-/* The base of dx is all of one chunk; the images of twin are stretches of up to CHUNK_REFS_MAX. */
+/* The base of dx is the whole of one chunk; the images of twin are up to CHUNK_REFS_MAX
+ * stretches. */
 static int decode_dense(const struct chunk_entry *entry, const void *stored,
                         const struct iovec *bases, void *dst)
 {

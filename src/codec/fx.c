@@ -4,7 +4,7 @@
  * Header:
  *
  *   OFFSET SIZE
- *        0    1  bits 0 and 1: width of an element, 1 << them; bit 4: elements are rotated left by
+ *        0    1  bits 0 and 1: log2 of the width of an element; bit 4: elements are rotated left by
  *                one bit; bit 5: there are columns; bit 6: no element has a sign; others zero
  *        1    1  phase: bytes before the first element, less than the width
  *        2    1  coded: bit p: plane p (byte p of the elements) is coded; not 0
@@ -12,17 +12,17 @@
  *        4       with bit 5: the columns (fx_columns.c) of the highest plane, which is coded
  *                the codes (lx.c) of the coded planes, in ascending order
  *
- * Blocks have 16,384 elements, or 8,192 of width 8; the last one has what is left, a multiple
- * of 64. What is less than 64 elements is the rest. A block has its planes, in ascending order. One
- * that is not coded is stored as it is; of one that is coded:
+ * Blocks have 16,384 elements, or 8,192 of width 8; the last one has the remaining elements, a
+ * multiple of 64. Fewer than 64 elements behind it are the rest. A block has its planes, in
+ * ascending order. A plane that is not coded is stored as it is; a coded one is stored as
  *
- *   if it is levelled: of each 64 bytes their mean. The bytes are less by it, and more by 128.
+ *   if it is levelled: the mean of each 64 bytes. It is subtracted from the bytes, and 128 added.
  *   the bytes as values of its code
  *
- * With columns, the bytes of the highest plane are less by what these tell of them, before they are
- * levelled. Without signs, elements are rotated, plane 0 is not coded, and it has 7 bytes for 8: of
- * each 64, which are even, the first 56. Bit k * 7 + b of what their lowest bits are together is
- * bit b + 1 of byte 56 + k. */
+ * With columns, the value that they predict is subtracted from each byte of the highest plane
+ * before it is levelled. Without signs, elements are rotated, plane 0 is not coded, and is stored
+ * as 7 bytes for 8: of each 64 bytes, which are even, the first 56. Their lowest bits together hold
+ * the last 8 bytes: bit k * 7 + b is bit b + 1 of byte 56 + k. */
 #include "codec/fx.h"
 
 #include "codec/fx_plan.h"
@@ -34,8 +34,8 @@
 #define SIGNLESS 0x40u
 #define WIDTH_BITS 0x03u
 
-/* Elements of a block that are taken at a time: what one step leaves, the next one finds in the
- * nearest cache. */
+/* Elements of a block that are processed at a time, so that each step finds the results of the step
+ * before in the nearest cache. */
 #define PIECE 1024u
 
 struct work {
@@ -43,7 +43,7 @@ struct work {
     uint8_t seam[4 * FX_BLOCK]; /* a block that lies in more than one buffer */
     uint8_t highest[PIECE] __attribute__((aligned(64))), even[PIECE] __attribute__((aligned(64)));
     struct lx_work lx;
-    struct fx_columns columns; /* to decode with */
+    struct fx_columns columns; /* for decoding */
 };
 
 /* --- encoding --------------------------------------------------------------------------------- */
@@ -51,7 +51,7 @@ struct work {
 struct encoder {
     const struct fx_kernels *kernels;
     const struct fx_plan *plan;
-    size_t done; /* elements */
+    size_t done; /* in elements */
     struct writer to;
     struct work work;
 };
@@ -76,7 +76,7 @@ static bool put_header(struct encoder *e)
     return true;
 }
 
-/* The plane's bytes are changed. */
+/* Changes the bytes of the plane. */
 static bool put_coded(struct encoder *e, unsigned p, uint8_t *bytes, size_t count)
 {
     if (e->plan->levelled & 1u << p) {
@@ -93,7 +93,8 @@ static size_t uncoded_len(const struct fx_plan *plan, unsigned p, size_t count)
     return p == 0 && plan->is_signless ? fx_packed_len(count) : count;
 }
 
-/* Where the planes of a block go of which just the highest one is coded, the case of floats. */
+/* The places of the planes of a block of which only the highest plane is coded, the case of
+ * floats. */
 struct places {
     uint8_t *planes[8], *means;
     struct lx_put top;
@@ -145,7 +146,7 @@ static bool put_pieces(struct encoder *e, const uint8_t *src, size_t count)
     if (!take_places_of_planes(e, count, &places))
         return false;
     for (size_t at = 0; at < count; at += PIECE) {
-        /* The next piece, whose page the processor does not foresee. */
+        /* Prefetch the next piece: the processor does not predict accesses to a new page. */
         size_t next = (size_t)min_u64(at + PIECE, count),
                end = (size_t)min_u64(next + PIECE, count);
         for (size_t i = next * width; i < end * width; i += 64)
@@ -155,7 +156,7 @@ static bool put_pieces(struct encoder *e, const uint8_t *src, size_t count)
     return lx_put_end(&places.top);
 }
 
-/* Plane after plane: where one lies is known when those before it are written. */
+/* Plane by plane: the place of a plane is known only when the planes before it are written. */
 static bool put_planes(struct encoder *e, const uint8_t *src, size_t count)
 {
     const struct fx_plan *plan = e->plan;
@@ -179,7 +180,7 @@ static bool put_block(struct encoder *e, const uint8_t *src, size_t count)
     return is_put;
 }
 
-/* As they are. */
+/* Stores the bytes from `from` to `to` as they are. */
 static bool put_plain(struct encoder *e, struct rope *src, size_t from, size_t to)
 {
     return writer_put(&e->to, rope_bytes(src, from, to - from, e->work.seam), to - from);
@@ -235,7 +236,7 @@ struct matrix {
 
 _Static_assert(sizeof(struct matrix) <= FX_MATRIX_SCRATCH_LEN, "a matrix fits");
 
-/* All exponents go to m->exponents. False: some element has a sign. */
+/* Stores all exponents in m->exponents. False: some element has a sign. */
 static bool take_exponents(struct encoder *e, struct fx_plan *plan, const uint8_t *src,
                            size_t elements, struct matrix *m)
 {
@@ -254,7 +255,8 @@ static bool take_exponents(struct encoder *e, struct fx_plan *plan, const uint8_
     return !(signs & 1);
 }
 
-/* Makes the code for what columns leave of the exponents. Returns the bits that they take. */
+/* Subtracts the prediction from the exponents and makes the code for the differences. Returns the
+ * bits that they take. */
 static uint64_t plan_columns(struct matrix *m, size_t elements, struct lx_code *code)
 {
     uint32_t counts[256];
@@ -298,7 +300,7 @@ size_t fx_encode_matrix(const struct fx_kernels *kernels, const struct fx_guess 
 
 /* --- decoding --------------------------------------------------------------------------------- */
 
-/* Columns and signs find the planes that they need. */
+/* Returns whether the planes are such that columns and missing signs are possible. */
 static bool is_matrix(const struct fx_plan *plan)
 {
     return (!plan->is_signless || (plan->rotated && !(plan->coded & 1))) &&
@@ -310,11 +312,11 @@ struct decoder {
     struct cursor from;
     struct fx_plan plan;
     size_t elements, done;
-    /* In the block that is decoded, the planes below the highest one, of which these are the bytes
-     * where it is coded. */
+    /* Of the block that is being decoded: the planes below the highest one, and the highest one if
+     * it is not coded; else its means, if it is levelled. */
     const uint8_t *planes[8], *means;
     struct lx_get top;
-    const uint8_t *began; /* where the block lies */
+    const uint8_t *began; /* where the block begins */
     struct work work;
 };
 
@@ -344,7 +346,7 @@ static bool get_header(struct decoder *d, size_t raw_len)
     return true;
 }
 
-/* A coded plane below the highest one. */
+/* Decodes a coded plane below the highest one. */
 static bool get_coded(struct decoder *d, unsigned p, uint8_t *bytes, size_t count)
 {
     bool is_levelled = d->plan.levelled & 1u << p;
@@ -357,7 +359,7 @@ static bool get_coded(struct decoder *d, unsigned p, uint8_t *bytes, size_t coun
     return true;
 }
 
-/* NULL: the bytes are not there. */
+/* Returns the bytes of a plane that is not coded; NULL: they are not left. */
 static const uint8_t *get_uncoded(struct decoder *d, unsigned p, size_t count, uint8_t *room)
 {
     const uint8_t *bytes = cursor_bytes(&d->from, uncoded_len(&d->plan, p, count));
@@ -397,7 +399,7 @@ static bool get_block(struct decoder *d)
     return !d->from.failed && lx_get_begin(&d->top, &d->from, count);
 }
 
-/* `at`: the first one's place in the block. */
+/* `at`: the first element's place in the block. */
 static bool get_highest(struct decoder *d, size_t at, size_t count)
 {
     uint8_t *bytes = d->work.highest;
@@ -415,9 +417,9 @@ static size_t piece_len(const struct decoder *d)
     return (size_t)min_u64(d->elements - d->done, PIECE);
 }
 
-/* As much of the next block, which lies behind this one, as there is of a piece in it: its planes
- * are read side by side, and none is long enough for the processor to foresee. Inline: of a
- * function that does nothing else the compiler says that it does nothing. */
+/* Prefetches that share of the next block, which follows this one, that a piece is of a block: its
+ * planes are read side by side, and none is long enough for the processor to predict. Inline, as
+ * the compiler would find that a function which only prefetches has no effect. */
 static inline __attribute__((always_inline)) void prefetch_next(const struct decoder *d, size_t at,
                                                                 size_t count)
 {

@@ -15,7 +15,7 @@ static inline void store_vec(void *p, __m256i v)
     _mm256_storeu_si256(p, v);
 }
 
-/* 8 numbers of which the halves have the even and the odd ones, in order. */
+/* Returns 8 numbers in order; the two halves of `v` have the even and the odd ones. */
 static inline __m256i in_order(__m256i v)
 {
     return _mm256_permutevar8x32_epi32(v, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
@@ -26,7 +26,7 @@ static inline __m256i rotate_4(__m256i v)
     return _mm256_or_si256(_mm256_slli_epi32(v, 1), _mm256_srli_epi32(v, 31));
 }
 
-/* Each four bytes of four elements become the first ones, the second ones... */
+/* Reorders each four elements of four bytes: their first bytes, then their second ones... */
 static inline __m256i apart_4(__m256i v)
 {
     return _mm256_shuffle_epi8(v, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11,
@@ -71,7 +71,7 @@ static void split_2(const uint8_t *src, size_t count, bool rotate, uint8_t *cons
     }
 }
 
-/* Loads 32 bytes, in the order in which unpacklo and unpackhi of two such take them. */
+/* Loads 32 bytes in the order in which unpacklo and unpackhi of two such vectors need them. */
 static inline __m256i load_halves(const uint8_t *p)
 {
     return _mm256_permute4x64_epi64(load_vec(p), 0xd8);
@@ -82,7 +82,7 @@ static inline __m256i rotate_back_4(__m256i v, bool rotate)
     return rotate ? _mm256_or_si256(_mm256_srli_epi32(v, 1), _mm256_slli_epi32(v, 31)) : v;
 }
 
-/* 16 elements from their lower and their higher halves. */
+/* Joins 16 elements from their lower and their higher halves. */
 static inline void join_halves(__m256i low, __m256i high, bool rotate, uint8_t *dst)
 {
     __m256i a = _mm256_unpacklo_epi16(low, high), b = _mm256_unpackhi_epi16(low, high);
@@ -151,7 +151,7 @@ static inline uint64_t or_of(__m256i v)
     return (x | x >> 8) & 0xff;
 }
 
-/* The rows, of a table with 16 values in each, that are looked at: bit r is row r. */
+/* Returns which rows of a table with 16 values each are used: bit r is row r. */
 static uint64_t rows_of(const uint8_t *bytes, size_t count)
 {
     const __m256i lower = _mm256_set_epi64x(0, (long long)0x8040201008040201ull, 0,
@@ -168,8 +168,8 @@ static uint64_t rows_of(const uint8_t *bytes, size_t count)
     return or_of(low) | or_of(high) << 8;
 }
 
-/* A shuffle looks a byte up in 16, and gives 0 where the byte's highest bit is set: so it is for
- * those of another row. */
+/* A shuffle looks a byte up among 16 values, and returns 0 if the byte's highest bit is set: it is
+ * set for bytes of another row. */
 static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[256])
 {
     const __m256i others = _mm256_set1_epi8(0x70);
@@ -199,7 +199,7 @@ static inline uint64_t mask_of(__m256i a, __m256i b)
     return (uint32_t)_mm256_movemask_epi8(a) | (uint64_t)(uint32_t)_mm256_movemask_epi8(b) << 32;
 }
 
-/* The bytes of 64 that `which` has ones for. Returns how many. */
+/* Stores those of 64 bytes for which `which` has ones, one after the other. Returns how many. */
 static inline size_t compress_bytes(const __m256i v[2], const __m256i which[2], uint8_t *to)
 {
     uint8_t bytes[FX_GROUP], ones[FX_GROUP];
@@ -238,7 +238,7 @@ pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks, uin
     return used;
 }
 
-/* 32 bits as 32 bytes of zeros or ones. */
+/* Returns 32 bits as 32 bytes of zeros or ones. */
 static inline __m256i spread_bits(uint32_t bits)
 {
     const __m256i which =
@@ -248,7 +248,7 @@ static inline __m256i spread_bits(uint32_t bits)
     return _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit);
 }
 
-/* The reverse of compress_bytes(), with zeros for the others. */
+/* The reverse of compress_bytes(), with zeros for the other bytes. */
 static inline size_t expand_bytes(const uint8_t *from, const __m256i which[2], __m256i ret[2])
 {
     uint8_t ones[FX_GROUP];

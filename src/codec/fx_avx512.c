@@ -15,8 +15,8 @@ static inline void store_vec(void *p, __m512i v)
     _mm512_storeu_si512(p, v);
 }
 
-/* The four quarters of each of four vectors, in the order of the first ones, the second ones... Its
- * own reverse. */
+/* Transposes the quarters of four vectors: the first quarter of each, the second ones... Its own
+ * reverse. */
 static inline void transpose_quarters(__m512i v[4])
 {
     __m512i a = _mm512_shuffle_i32x4(v[0], v[1], 0x44), b = _mm512_shuffle_i32x4(v[2], v[3], 0x44);
@@ -27,7 +27,7 @@ static inline void transpose_quarters(__m512i v[4])
     v[3] = _mm512_shuffle_i32x4(c, d, 0xdd);
 }
 
-/* The order of 64 bytes: of elements of `width` bytes the first bytes, then the second ones... */
+/* An order of 64 bytes: the first bytes of elements of `width` bytes, then their second bytes... */
 struct order {
     uint8_t at[64];
 };
@@ -147,14 +147,14 @@ static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[25
     }
 }
 
-/* The bit matrix of each 8 bytes, transposed, the last byte first: bit b of byte k becomes bit 7 -
- * k of byte b. */
+/* Transposes each 8 bytes as a bit matrix, the last byte first: bit b of byte k becomes bit 7 - k
+ * of byte b. */
 static inline __m512i transpose_bits(__m512i v)
 {
     return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64((long long)0x8040201008040201ull), v, 0);
 }
 
-/* Bits of each byte in reverse. */
+/* Reverses the bits of each byte. */
 static inline __m256i reverse_bits(__m256i v)
 {
     return _mm256_gf2p8affine_epi64_epi8(v, _mm256_set1_epi64x((long long)0x8040201008040201ull),
@@ -165,7 +165,7 @@ static inline __m256i reverse_bits(__m256i v)
 /* Byte 0 of each 8 bytes, then byte 1... */
 static const struct order masks_apart = {{EACH_8(0), EACH_8(1), EACH_8(2), EACH_8(3)}};
 
-/* The masks of 64 values. */
+/* Stores the masks of 64 values. */
 static inline void store_masks(__m512i v, const int bits, uint8_t *masks)
 {
     __m256i apart = reverse_bits(_mm512_castsi512_si256(
@@ -190,7 +190,8 @@ pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks, uin
             store_masks(low, bits, masks);
         __m512i more = _mm512_maskz_compress_epi8(is_escape, _mm512_sub_epi8(v, all));
         size_t n = (size_t)__builtin_popcountll(is_escape);
-        /* A store over the end of a cache line costs twice as much: mostly half a one is enough. */
+        /* A store across a cache line's end costs twice as much: mostly a store of half a vector is
+         * enough. */
         if (bits == 1 || n > 32)
             store_vec(escaped + used, more);
         else
@@ -200,13 +201,13 @@ pack_by(const uint8_t *values, size_t count, const int bits, uint8_t *masks, uin
     return used;
 }
 
-/* The reverse of masks_apart, byte 0 last: so a transposed one has the first value first. */
+/* The reverse of masks_apart, byte 0 last: so after the transposition the first value is first. */
 #define EACH_TOGETHER(base) 32, 32, 32, 32, (base) + 24, (base) + 16, (base) + 8, (base)
 static const struct order masks_together = {{EACH_TOGETHER(0), EACH_TOGETHER(1), EACH_TOGETHER(2),
                                              EACH_TOGETHER(3), EACH_TOGETHER(4), EACH_TOGETHER(5),
                                              EACH_TOGETHER(6), EACH_TOGETHER(7)}};
 
-/* The 64 values of masks. */
+/* Returns the 64 values of masks. */
 static inline __m512i load_masks(const uint8_t *masks, const int bits)
 {
     __mmask8 these = (__mmask8)((1 << bits) - 1);

@@ -4,22 +4,22 @@
  *   OFFSET SIZE
  *        0    2  elements of a row, 64 to 16,384
  *        2    1  base
- *        3       a code (lx.c), and with it a byte for each column
- *                a code, and with it a byte for each row, of which the last one may be shorter; at
- *                most 8,192; 255: nothing is told of the row */
+ *        3       a code (lx.c), and a byte for each column as values of it
+ *                a code, and a byte for each row as values of it; the last row may be shorter; at
+ *                most 8,192 rows; 255: the row is not predicted */
 #include "codec/fx_columns.h"
 
-#define ROWS_MIN 4u /* fewer say nothing of columns */
+#define ROWS_MIN 4u /* fewer rows do not predict columns */
 
-/* A sample that tells how much exponents differ at a distance. */
+/* A sample from which the difference of exponents at a distance is measured. */
 #define WINDOWS 16u
 #define WINDOW 1024u
 #define MULTIPLES 8u
 
-/* A sample that tells which of several lengths is best. */
+/* A sample from which the best of several row lengths is chosen. */
 #define SAMPLE_ROWS 64u
 #define STRIDE_MAX 7u
-#define MEAN_BITS 5u /* of a row or a column, about */
+#define MEAN_BITS 5u /* about, of a row or a column */
 #define SHORT_ROW 128u
 
 /* --- the length of a row ---------------------------------------------------------------------- */
@@ -40,7 +40,8 @@ static uint32_t difference_at(const uint8_t *levelled, size_t step, size_t dista
     return sum;
 }
 
-/* The mean of a distance and its first multiples: those of a row's length are all alike. */
+/* Returns the mean of the differences at a distance and its first multiples: at multiples of the
+ * row length they are all alike. */
 static uint32_t mean_of_multiples(const uint32_t *sums, size_t distances, size_t distance)
 {
     uint64_t sum = 0;
@@ -50,8 +51,9 @@ static uint32_t mean_of_multiples(const uint32_t *sums, size_t distances, size_t
     return (uint32_t)(sum / n);
 }
 
-/* The shortest distance at which exponents differ about as little as at any; 0: they are too few.
- * They are levelled, so that a row's own size does not make its elements alike. */
+/* Returns the shortest distance at which exponents differ about as little as at any distance; 0:
+ * there are too few. The exponents are levelled, so that the size of a row alone does not make its
+ * elements alike. */
 static size_t find_row_len(const uint8_t *levelled, size_t count)
 {
     size_t longest = (size_t)min_u64(FX_ROW_MAX, count / ROWS_MIN),
@@ -73,13 +75,14 @@ static size_t find_row_len(const uint8_t *levelled, size_t count)
 
 /* --- their means ------------------------------------------------------------------------------ */
 
-/* Exponents as rows, of which the last one may be shorter, and one of each `stride` counts. */
+/* Exponents as rows, the last of which may be shorter; one of each `stride` rows is sampled. */
 struct grid {
     const uint8_t *exponents;
     size_t count, row_len, stride;
 };
 
-/* The i-th that counts, not in step with anything. */
+/* Returns the i-th sampled row; spread irregularly, so that the sample is not in step with any
+ * pattern. */
 static size_t grid_row_at(const struct grid *grid, size_t i)
 {
     return i * grid->stride + i * 2654435761u % grid->stride;
@@ -90,7 +93,7 @@ static size_t len_of_row(const struct grid *grid, size_t r)
     return (size_t)min_u64(grid->row_len, grid->count - r * grid->row_len);
 }
 
-/* In quarters. Zeros have no exponent, and count nowhere. Returns the least. */
+/* In quarters. Zeros have no exponent, and are not counted. Returns the least mean. */
 static int32_t find_means_of_columns(const struct grid *grid, struct fx_columns_work *work)
 {
     const size_t row_len = grid->row_len;
@@ -119,7 +122,8 @@ static int32_t find_means_of_columns(const struct grid *grid, struct fx_columns_
 
 #define NOTHING INT32_MAX
 
-/* The amount by which a row's exponents are more than their columns. NOTHING: it is all zeros. */
+/* Returns by how much a row's exponents are more than the means of their columns. NOTHING: the row
+ * is all zeros. */
 static int32_t find_mean_of_row(const uint8_t *exponents, size_t count, const int32_t *quarters)
 {
     int32_t sum = 0, n = 0;
@@ -130,7 +134,7 @@ static int32_t find_mean_of_row(const uint8_t *exponents, size_t count, const in
     return n ? (sum + (sum < 0 ? -n : n) / 2) / n : NOTHING;
 }
 
-/* Says nothing of rows that do not count. False: there is nothing to say. */
+/* Leaves out rows that are not sampled. False: there is nothing to predict. */
 static bool find_means(const struct grid *grid, struct fx_columns_work *work,
                        struct fx_columns *ret)
 {
@@ -149,7 +153,8 @@ static bool find_means(const struct grid *grid, struct fx_columns_work *work,
     }
     if (least_row == NOTHING)
         return false;
-    int32_t base = least + least_row + 2 + 4 * 256; /* 2: half of one, to round; and not negative */
+    /* 2: half of one, to round; 4 * 256: keeps it positive */
+    int32_t base = least + least_row + 2 + 4 * 256;
     ret->base = (uint8_t)(base / 4);
     for (size_t i = 0; i < row_len; i++)
         ret->of_column[i] = (uint8_t)min_u64(UINT8_MAX, (uint64_t)(work->quarters[i] - least));
@@ -163,8 +168,8 @@ static bool find_means(const struct grid *grid, struct fx_columns_work *work,
 
 /* --- which length of a row is best ------------------------------------------------------------ */
 
-/* Bits that exponents take with rows of that length, their means included, as a sample says, which
- * goes to `sample`. */
+/* Returns the bits that exponents take with rows of this length, including the means, by a sample,
+ * which is left in `sample`. */
 static uint64_t guess_bits(struct grid *grid, uint8_t *sample, struct fx_columns_work *work,
                            struct fx_columns *columns)
 {
@@ -186,8 +191,9 @@ static uint64_t guess_bits(struct grid *grid, uint8_t *sample, struct fx_columns
            MEAN_BITS * (columns->row_len + columns->rows);
 }
 
-/* Rows are found where a chunk is one matrix. Where slices cross tensors, it is parts of several:
- * then shorter rows tell more, whose means are those of a place. */
+/* If a chunk is one matrix, the rows that are found are those of the matrix. If slices cross
+ * tensors, the chunk holds parts of several: then shorter rows, whose means are those of one place,
+ * predict better. */
 bool fx_columns_find(const uint8_t *exponents, uint8_t *levelled, size_t count,
                      struct fx_columns_work *work, struct fx_columns *ret)
 {
@@ -253,7 +259,7 @@ static bool put_table(struct writer *w, const struct fx_kernels *kernels, const 
     uint32_t counts[256];
     lx_count(table, count, counts);
     (void)lx_code_make(counts, count, &code);
-    if (code.levels == 0) /* rows of all sizes, as those of words that are more or less frequent */
+    if (code.levels == 0) /* rows of all sizes, such as those of more and less frequent words */
         lx_code_make_of_one(table[0], &code);
     if (!lx_put_code(w, &code))
         return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The entries of struct fx_kernels that choose a loop by width or by bits, written once for all
- * sets of instructions. A file includes this behind its loops: pack_by() and unpack_by(), and
+ * instruction sets. A file includes this behind its loops: pack_by() and unpack_by(), and
  * split_4(), split_2(), join_4(), join_2() or, if it defines SPLITS_ALL_WIDTHS, split_by() and
  * join_by(). */
 #pragma once

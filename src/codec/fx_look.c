@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Entropies of a sample, taken modulo 1, 2, 4 and 8 bytes, tell how wide the elements are and where
- * they begin: the exponents of floats are few, and lie in the highest byte of each. Integers only
- * (16 bits behind the point), so every machine sees the same. */
+/* The entropies of a sample, taken modulo 1, 2, 4 and 8 bytes, show how wide the elements are and
+ * where they begin: the exponents of floats have few values, and lie in the highest byte of each
+ * float. Integers only (16 bits of fraction), so every machine computes the same result. */
 #include <pthread.h>
 
 #include "codec/fx_plan.h"
@@ -14,7 +14,7 @@
 #define ONE 65536u
 #define BYTE (8u * ONE)
 #define HUNDREDTHS(n) ((n)*ONE / 100u)
-#define CODED_BELOW HUNDREDTHS(760) /* a plane with less is worth a code */
+#define CODED_BELOW HUNDREDTHS(760) /* a plane with less entropy is worth a code */
 #define INVERSE_LN2 94548u          /* 1 / ln 2 */
 
 static uint32_t n_log2[SAMPLE_LEN + 1]; /* n times its logarithm; 0 for 0 */
@@ -31,7 +31,7 @@ struct histogram {
     uint32_t counts[256];
 };
 
-/* Bits a byte, with what a small sample is expected to lack (Miller, Madow). */
+/* Returns bits a byte, plus the amount that a small sample is expected to miss (Miller, Madow). */
 static uint32_t entropy_of(const struct histogram *h, uint32_t n)
 {
     uint64_t sum = 0;
@@ -44,14 +44,15 @@ static uint32_t entropy_of(const struct histogram *h, uint32_t n)
     return (uint32_t)min_u64(bits, BYTE);
 }
 
-/* Where block i of the sample lies: spread evenly, and not in step with anything. */
+/* Returns where block i of the sample lies: spread evenly, but irregularly, so that the sample is
+ * not in step with any pattern. */
 static size_t block_at(size_t i, size_t raw_len)
 {
     size_t step = align_down(raw_len / BLOCKS, BLOCK_LEN);
     return i * step + i * 2654435761u % (step / BLOCK_LEN) * BLOCK_LEN;
 }
 
-/* Copies the sample: so each cache line is waited for while the others come. */
+/* Copies the sample, so that its cache lines are loaded in parallel. */
 static void take_sample(struct rope *src, uint8_t *ret)
 {
     for (size_t i = 0; i < BLOCKS; i++, ret += BLOCK_LEN) {
@@ -77,7 +78,7 @@ static void fold_residues(const struct histogram *h, unsigned width, struct hist
             ret[r].counts[v] = h[r].counts[v] + h[r + width].counts[v];
 }
 
-/* The mean over the residues, and which has the least. */
+/* Returns the mean entropy over the residues, and the residue with the least entropy. */
 static uint32_t mean_entropy(const struct histogram *h, unsigned width, uint32_t n,
                              unsigned *ret_lowest)
 {
@@ -109,8 +110,8 @@ static inline __attribute__((always_inline)) size_t rotate_block(const uint8_t *
     return done;
 }
 
-/* The elements of the sample that lie in one block each, rotated. Returns their bytes, a multiple
- * of 64, since the blocks are as many. */
+/* Stores the elements of the sample that lie wholly in one block, rotated. Returns their bytes, a
+ * multiple of 64, as the number of blocks is. */
 static size_t rotate_sample(const uint8_t *sample, const struct fx_guess *guess, uint8_t *ret)
 {
     size_t done = 0, len = BLOCK_LEN - guess->phase;
@@ -123,8 +124,8 @@ static size_t rotate_sample(const uint8_t *sample, const struct fx_guess *guess,
     return done;
 }
 
-/* Bits of an element, 16 behind the point. Entropy says cheaply which planes are noise; of the
- * others the code itself says what it takes. */
+/* Returns the bits of an element, with 16 bits of fraction. Entropy finds cheaply which planes are
+ * noise; the cost of the other planes is that of the code itself. */
 static uint32_t planes_cost(const struct histogram *const *planes, unsigned width, uint32_t n,
                             uint8_t *ret_coded)
 {
@@ -159,8 +160,8 @@ static const struct histogram *histogram_of_width(const struct counts *c, unsign
 
 static void find_width(const struct counts *c, struct fx_guess *ret)
 {
-    /* By how much more bytes must differ between residues than within all: wider elements have
-     * smaller samples. */
+    /* By how much more bytes must differ between residues than within all, since wider elements
+     * have smaller samples. */
     static const uint32_t margin[9] = {
         [2] = HUNDREDTHS(15), [4] = HUNDREDTHS(12), [8] = HUNDREDTHS(25)};
     uint32_t best = UINT32_MAX;

@@ -6,8 +6,8 @@
 #include "codec/neon_masks.h"
 #include "format/le.h"
 
-/* Rotating an element by one bit is a shift of each plane, into which one bit of its neighbour
- * comes; so it is done where the planes are apart. */
+/* Rotates the elements by one bit after they are split: a shift of each plane, into which one bit
+ * of the neighbouring plane is shifted. */
 static inline void rotate_planes(uint8x16_t *planes, const unsigned width)
 {
     uint8x16_t last = planes[width - 1];
@@ -24,7 +24,7 @@ static inline void rotate_back(uint8x16_t *planes, const unsigned width)
     planes[width - 1] = vsliq_n_u8(vshrq_n_u8(planes[width - 1], 1), first, 7);
 }
 
-/* 16 elements. */
+/* For 16 elements. */
 static inline void take_apart(const uint8_t *src, const unsigned width, uint8x16_t *ret)
 {
     if (width == 2) {
@@ -123,11 +123,11 @@ static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[25
 
 /* --- escapes ---------------------------------------------------------------------------------- */
 
-/* The number of bits, of 8 that have a byte each, that are set before bit k; where bit k is not
+/* Byte k: how many of the bits before bit k are set, of 8 bits with one byte each; if bit k is not
  * set, a number that is no index. */
 #define BEFORE(bits, k)                                                                            \
     ((bits) >> (k)&1 ? __builtin_popcount((unsigned)(bits) & ((1u << (k)) - 1)) : 0x80)
-/* The set bit that has k set ones before it; 8: there is none. */
+/* Returns the set bit that has k set bits before it; 8: none. */
 #define IS_TOO_FEW(bits, k, last)                                                                  \
     (__builtin_popcount((unsigned)(bits) & ((2u << (last)) - 1)) <= (k))
 #define WHICH(bits, k)                                                                             \
@@ -158,7 +158,7 @@ static inline uint64_t counts_up_to(uint64_t mask)
     return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(mask))), 0) * 0x0101010101010101ull;
 }
 
-/* Puts the bytes of `values` that the mask has one after the other. Returns how many. */
+/* Stores those bytes of `values` that the mask selects, one after the other. Returns how many. */
 static inline size_t compress_bytes(const uint8_t *values, uint64_t mask, uint8_t *ret)
 {
     uint64_t counts = counts_up_to(mask);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/fx_plan.h"
 
-#define SAMPLE_GROUPS 32u /* of each plane, to make its code from */
+#define SAMPLE_GROUPS 32u /* of each plane, from which its code is made */
 #define SAMPLE_LEN (SAMPLE_GROUPS * FX_GROUP)
 
-/* Decides how plane p is written, of which `sample` has `len` bytes; these are changed. Returns the
+/* Decides how plane p is written; `sample` holds `len` bytes of it, which are changed. Returns the
  * bits that they take. */
 static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t *sample,
                            size_t len, struct fx_plan *plan)
@@ -27,8 +27,8 @@ static uint64_t plan_plane(const struct fx_kernels *kernels, unsigned p, uint8_t
     return plan->codes[p].levels ? cost : 8 * len;
 }
 
-/* `plan` says which elements, how they are turned and which planes may be coded. Returns the bits
- * that the sample takes. */
+/* `plan` says which elements, whether they are rotated and which planes may be coded. Returns the
+ * bits that the sample takes. */
 static uint64_t plan_all(const struct fx_kernels *kernels, struct rope *src, uint8_t *scratch,
                          struct fx_plan *plan)
 {

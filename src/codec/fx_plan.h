@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The plan by which fx writes a chunk: which code each plane gets. Integers only, so every machine
- * makes the same of the same bytes. Pure; any thread. */
+/* The plan by which fx writes a chunk: the code of each plane. Integers only, so every machine
+ * makes the same plan of the same bytes. Pure; any thread. */
 #pragma once
 
 #include "codec/fx.h"
@@ -18,19 +18,19 @@ struct fx_plan {
     struct lx_code codes[8];
 };
 
-/* Elements of a block, at most 64 KiB. */
+/* Returns the elements of a block, at most 64 KiB. */
 static inline size_t fx_block_len(unsigned width)
 {
     return width == 8 ? FX_BLOCK / 2 : FX_BLOCK;
 }
 
-/* Elements that blocks hold: a multiple of FX_GROUP. */
+/* Returns how many elements the blocks hold: a multiple of FX_GROUP. */
 static inline size_t fx_elements(unsigned width, unsigned phase, size_t raw_len)
 {
     return align_down((raw_len - phase) / width, FX_GROUP);
 }
 
 /* Makes the codes from a sample of the chunk. `scratch` has 4 * FX_BLOCK bytes. Planes of the guess
- * that do not pay are not coded; there may be none left. */
+ * for which a code saves nothing are left uncoded; possibly none is left. */
 void fx_plan_make(const struct fx_kernels *kernels, const struct fx_guess *guess, struct rope *src,
                   uint8_t *scratch, struct fx_plan *ret);

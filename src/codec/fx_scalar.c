@@ -5,8 +5,8 @@
 
 #define EACH_BYTE 0x0101010101010101ull
 
-/* Restricted pointers of its own: a byte that is written might else be a part of the pointers,
- * which would be read again for each. */
+/* A function with restricted pointers: otherwise a written byte might be part of the pointers, and
+ * the compiler would load the pointers again for each byte. */
 static inline __attribute__((always_inline)) void split_by(const uint8_t *restrict src,
                                                            size_t count, const unsigned width,
                                                            bool rotate, uint8_t *const planes[8])
@@ -95,7 +95,7 @@ static void translate_bytes(uint8_t *bytes, size_t count, const uint8_t table[25
         bytes[i] = table[bytes[i]];
 }
 
-/* Bit 0 of each of 8 bytes, the first one lowest. */
+/* Returns bit 0 of each of 8 bytes, the first byte in the lowest bit. */
 static inline uint64_t gather_bits(uint64_t bytes)
 {
     return ((bytes & EACH_BYTE) * 0x0102040810204080ull) >> 56;
@@ -108,7 +108,7 @@ static inline uint64_t spread_bits(uint64_t bits)
     return (((x + 0x7f7f7f7f7f7f7f7full) | x) >> 7) & EACH_BYTE;
 }
 
-/* Values that escape have all bits, and so a one in each mask. */
+/* Values that escape have all bits set, and so a one in each mask. */
 static size_t pack_values(const uint8_t *values, size_t count, unsigned bits, uint8_t *masks,
                           uint8_t *escaped)
 {

@@ -3,25 +3,25 @@
  *
  *   OFFSET SIZE
  *        0    1  number of levels, 1 to 6
- *        1    1  of each level: its bits, 1 to 4
+ *        1    1  for each level: its bits, 1 to 4
  *                symbols: 2^bits - 1 of each level together, all different; rank 0 is the first of
- *                them. The other values have the ranks behind, in ascending order.
+ *                them. The other values have the ranks behind these, in ascending order.
  *
  * Values:
  *
- *   of each level 2 bytes: how many values escape it
- *   of each level its values in groups of 64, zeros behind the last: `bits` masks of 8 bytes, mask
+ *   2 bytes for each level: how many values escape it
+ *   for each level its values in groups of 64, zeros behind the last: `bits` masks of 8 bytes, mask
  *   b has bit b of each value
- *   what escapes the last level, a byte each
+ *   the values that escape the last level, a byte each
  *
  * The values of the first level are the ranks of the bytes. A value of 2^bits - 1 or more escapes:
- * its bits are ones, and what it is more is a value of the next level. Of no values there is
- * nothing, not even counts. */
+ * its bits are ones, and its difference to 2^bits - 1 is a value of the next level. If there are no
+ * values, nothing is stored, not even counts. */
 #include "codec/lx.h"
 
 /* --- codes ------------------------------------------------------------------------------------ */
 
-/* The number of ranks that the levels cover: fewer than 256. */
+/* Returns how many ranks the levels cover: fewer than 256. */
 static size_t code_ranks(const struct lx_code *code)
 {
     size_t ranks = 0;
@@ -30,8 +30,8 @@ static size_t code_ranks(const struct lx_code *code)
     return ranks;
 }
 
-/* Fills in `symbols` from its first `count` ones: the other values follow in ascending order.
- * False: two are the same. */
+/* Completes `symbols` behind its first `count` entries: the other values follow in ascending order.
+ * False: two entries are the same. */
 static bool code_complete(struct lx_code *code, const uint8_t *first, size_t count)
 {
     bool used[256] = {false};
@@ -47,13 +47,13 @@ static bool code_complete(struct lx_code *code, const uint8_t *first, size_t cou
     return true;
 }
 
-/* The values that occur, by how often, then by value. */
+/* The values that occur, by frequency, then by value. */
 struct ranking {
     uint8_t values[256];
     unsigned distinct;
 };
 
-/* A value's place is how many come before it: no two are alike. */
+/* A value's place is the number of keys before its key: no two keys are equal. */
 static void rank_values(const uint32_t counts[256], struct ranking *ret)
 {
     int32_t keys[256];
@@ -71,15 +71,16 @@ static void rank_values(const uint32_t counts[256], struct ranking *ret)
     ret->distinct = n;
 }
 
-/* Least bits of all values from a rank on with some levels left, times 8, and in the three lowest
- * bits the bits of the first of these levels; 0: none. So the less of two is the better choice. */
+/* The least bits of all values from a rank on with a number of levels left, times 8; the three
+ * lowest bits hold the bits of the first of these levels; 0: no level. So the smaller of two is the
+ * better choice. */
 typedef uint32_t choice_t;
 
 #define CHOICE_BITS 7u
-/* choices behind the last rank: there is nothing to code */
+/* choices behind the last rank: no value is left to code */
 #define BEHIND_ALL (1u << LX_BITS_MAX)
 
-/* `behind`: how many values have a rank or one behind it. */
+/* `behind`: for each rank, how many values have this rank or a later one. */
 static void choose_level(const uint32_t *restrict behind, unsigned distinct, uint32_t each_level,
                          const choice_t *restrict next, choice_t *restrict ret)
 {
@@ -98,7 +99,8 @@ static void choose_level(const uint32_t *restrict behind, unsigned distinct, uin
 
 void lx_count(const uint8_t *bytes, size_t len, uint32_t ret[256])
 {
-    uint32_t counts[4][256] = {0}; /* like bytes follow each other, and a count waits for itself */
+    /* equal bytes often follow each other, and an increment would wait for the one before */
+    uint32_t counts[4][256] = {0};
     size_t i = 0;
     for (; i + 4 <= len; i += 4)
         for (size_t k = 0; k < 4; k++)
@@ -133,8 +135,8 @@ uint64_t lx_code_make(const uint32_t counts[256], size_t len, struct lx_code *re
         ret->bits[ret->levels++] = bits;
         ranks += (1u << bits) - 1;
     }
-    /* Levels may cover more than occurs. Behind them the values ascend: so the reader
-     * knows them. */
+    /* Levels may cover more values than occur. The others follow in ascending order, so that a
+     * reader knows them. */
     check(code_complete(ret, ranking.values, (size_t)min_u64(ranks, ranking.distinct)));
     return choices[LX_LEVELS_MAX][0] / 8;
 }
@@ -194,7 +196,7 @@ static size_t groups_of(size_t count)
     return (count + FX_GROUP - 1) / FX_GROUP;
 }
 
-/* Bytes of the masks of a level with `count` values. */
+/* Returns the bytes of the masks of a level with `count` values. */
 static size_t masks_len(size_t count, unsigned bits)
 {
     return groups_of(count) * 8 * bits;
@@ -217,7 +219,7 @@ bool lx_put_begin(struct lx_put *put, size_t count)
     return put->masks != NULL;
 }
 
-/* Returns how many of the values escape, to `escaped`. */
+/* Stores the escaping values in `escaped`; returns how many. */
 static size_t put_level(const struct fx_kernels *kernels, uint8_t *values, size_t count,
                         unsigned bits, uint8_t *masks, uint8_t *escaped)
 {
@@ -295,8 +297,8 @@ bool lx_get_code(struct cursor *c, struct lx_code *ret)
     return true;
 }
 
-/* Where the masks of each level are, and how many values each has, that of what escapes the last
- * one behind them. */
+/* The masks and the number of values of each level; the last count is that of the values that
+ * escape the last level. */
 struct levels {
     const uint8_t *masks[LX_LEVELS_MAX];
     size_t counts[LX_LEVELS_MAX + 1];
@@ -316,7 +318,7 @@ static bool get_levels(struct cursor *c, const struct lx_code *code, size_t coun
     return counts != NULL;
 }
 
-/* Decodes what escapes the first level. */
+/* Decodes the values that escape the first level. */
 bool lx_get_begin(struct lx_get *get, struct cursor *c, size_t count)
 {
     const struct lx_code *code = get->code;

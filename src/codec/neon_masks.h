@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* 64 bytes, each all zeros or all ones, as the 64 bits of a mask; NEON has no instruction for it.
- */
+/* Converts 64 bytes, each all zeros or all ones, to a mask of 64 bits; NEON has no instruction for
+ * this. */
 #pragma once
 
 #include <arm_neon.h>

@@ -21,7 +21,7 @@ void rope_init(struct rope *c, const struct iovec *iov, size_t iov_count, uint64
         c->end += iov[i].iov_len;
 }
 
-/* Makes `at` the buffer that holds file offset `pos`, which is within the content. */
+/* Makes `at` the buffer that holds file offset `pos`, which lies in the content. */
 static void rope_seek(struct rope *c, uint64_t pos)
 {
     check(pos >= c->start && pos < c->end);
@@ -75,8 +75,8 @@ static bool parse_zip_marker(const uint8_t *p, uint64_t offset, struct marker *r
     return false;
 }
 
-/* Index of the first "PK" that begins in [i, n), where `p` has one byte more than n; n if there is
- * none. The scan is what every checkpointed byte goes through: 64 bytes a step. */
+/* Returns the index of the first "PK" that begins in [i, n), where `p` has n + 1 bytes; n if there
+ * is none. Every checkpointed byte passes this scan: 64 bytes a step. */
 static size_t find_pk(const uint8_t *p, size_t i, size_t n)
 {
 #ifdef __SSE2__
@@ -109,8 +109,8 @@ static size_t find_pk(const uint8_t *p, size_t i, size_t n)
     return n;
 }
 
-/* First marker that begins in [i, n) of `p`, which has n + MARKER_LEN - 1 bytes; p[0] has file
- * offset `offset`. */
+/* Finds the first marker that begins in [i, n) of `p`, which has n + MARKER_LEN - 1 bytes; p[0] has
+ * file offset `offset`. */
 static bool scan_markers(const uint8_t *p, size_t i, size_t n, uint64_t offset,
                          struct marker *ret_marker)
 {
@@ -128,9 +128,8 @@ bool rope_find_marker(struct rope *c, uint64_t from, uint64_t limit, struct mark
         rope_seek(c, from);
         const uint8_t *p = c->iov[c->at].iov_base;
         size_t skip = (size_t)(from - c->at_offset), len = c->iov[c->at].iov_len;
-        /* Within the buffer where a whole marker fits, then in a copy of where it runs over the
-         * buffer's
-         * end. */
+        /* Within the buffer where a whole marker fits, then in a copy of the bytes around the
+         * buffer's end. */
         if (len - skip >= MARKER_LEN) {
             size_t n = (size_t)min_u64(len - MARKER_LEN + 1, limit - c->at_offset);
             if (scan_markers(p, skip, n, c->at_offset, ret_marker))

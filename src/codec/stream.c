@@ -5,9 +5,9 @@
 #include <emmintrin.h>
 
 #define LINE 64u
-#define WORTH 4096u /* less is soon overwritten in the caches */
+#define WORTH 4096u /* fewer bytes are soon overwritten in the caches */
 
-/* `dst` is at a line's start, and `len` whole lines. */
+/* `dst` is at the start of a cache line, and `len` a multiple of lines. */
 static void copy_lines(uint8_t *dst, const uint8_t *src, size_t len)
 {
     for (size_t at = 0; at < len; at += LINE) {
@@ -17,7 +17,7 @@ static void copy_lines(uint8_t *dst, const uint8_t *src, size_t len)
         for (size_t i = 0; i < 4; i++)
             _mm_stream_si128((__m128i *)(void *)(dst + at + 16 * i), v[i]);
     }
-    _mm_sfence(); /* these stores are not in order with others */
+    _mm_sfence(); /* these stores are not ordered with others */
 }
 #endif
 

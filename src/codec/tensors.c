@@ -18,7 +18,7 @@ static const uint8_t *skip_space(const uint8_t *p, const uint8_t *end)
     return p;
 }
 
-/* The byte `want`, with white space around it. NULL: not there. */
+/* Skips the byte `want`, with white space around it. NULL: another byte is there. */
 static const uint8_t *parse_json_byte(const uint8_t *p, const uint8_t *end, uint8_t want)
 {
     if (!p)
@@ -41,7 +41,7 @@ static const uint8_t *parse_number(const uint8_t *p, const uint8_t *end, uint64_
     return p;
 }
 
-/* `p` is just behind the key: ":[a,b]". */
+/* `p` is directly behind the key: ":[a,b]". */
 static bool parse_offsets(const uint8_t *p, const uint8_t *end, struct tensor *ret_t)
 {
     p = parse_json_byte(p, end, ':');
@@ -67,8 +67,8 @@ static const uint8_t *skip_space_back(const uint8_t *first, const uint8_t *end)
     return end;
 }
 
-/* The byte `want` behind `first`, with white space around it, that ends at `end`. NULL: not there.
- */
+/* Steps back over the byte `want`, with white space around it, that ends at `end` and lies behind
+ * `first`. NULL: another byte is there. */
 static const uint8_t *parse_byte_back(const uint8_t *first, const uint8_t *end, uint8_t want)
 {
     if (!end)
@@ -86,8 +86,8 @@ static uint64_t hash_of(const uint8_t *p, const uint8_t *end)
     return h ? h : 1;
 }
 
-/* The name of the object in which the key at `key` stands: "NAME":{... A tensor has no other object
- * in it. */
+/* Returns the hash of the name of the object that contains the key at `key`: "NAME":{... A tensor
+ * contains no other object. */
 static uint64_t name_before(const uint8_t *first, const uint8_t *key)
 {
     const uint8_t *brace = memrchr(first, '{', (size_t)(key - first));
@@ -138,7 +138,7 @@ void tensors_parse(const uint8_t *header, size_t len, uint64_t **ret_anchors, si
     size_t count = 0;
     for (size_t i = 0; i < tensors.count; i++) {
         const struct tensor *t = &tensors.at[i];
-        /* Tensors that overlap come from no writer: the first one counts. */
+        /* No writer makes tensors that overlap: the first one is kept. */
         if (t->start < last)
             continue;
         bool large = t->end - t->start >= CHUNKER_SEGMENT_MIN;

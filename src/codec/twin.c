@@ -6,25 +6,25 @@
  *   OFFSET SIZE
  *        0    1  number of parts, 1 to 4
  *        1    3  zeros
- *        4   12  of each part: where in the chunk its first element begins (4), elements, at least
- *                1 (4), exceptions (4); in the order of the chunk, none over another one
+ *        4   12  for each part: where in the chunk its first element begins (4), elements, at least
+ *                1 (4), exceptions (4); in the order of the chunk, without overlap
  *
- * Piece: bytes of the chunk that no part covers, before the first part, between two of them, and
- * behind the last one. Nothing where there are none, else:
+ * Piece: bytes of the chunk that no part covers, before the first part, between two parts, and
+ * behind the last one. Nothing is stored for a piece without bytes, else:
  *
  *   OFFSET SIZE
- *        0    4  stored length: that of the bytes, which are stored as they are, or less
- *        4       the bytes; as fx where the length is less
+ *        0    4  stored length: that of the piece if the bytes are stored as they are, or less
+ *        4       the bytes; as fx if the stored length is less
  *
- * Part: its lower halves, 2 bytes an element, as a piece is stored; then of each exception
+ * Part: its lower halves, 2 bytes an element, stored like a piece; then for each exception
  *
  *   OFFSET SIZE
  *        0    4  which element, of the part; ascending
  *        4    2  its higher half
  *
- * The higher half of an element that is no exception is that of the image, less 1, modulo 2^16,
- * where the lower half is more than 0x8000. The image of a part is what its reference names: 2
- * bytes an element. */
+ * The higher half of an element that is no exception is the image's element, less 1, modulo 2^16,
+ * if the lower half is more than 0x8000. The image of a part is the range of bytes that its
+ * reference names: 2 bytes an element. */
 #include "codec/twin.h"
 
 #include "codec/fx.h"
@@ -49,7 +49,7 @@ struct encoder {
     struct writer to;
 };
 
-/* A piece's head and room for its bytes as they are; NULL: there is none. */
+/* Writes a piece's head; returns the place for its bytes as they are; NULL: no room left. */
 static uint8_t *take_plain(struct encoder *e, size_t len)
 {
     uint8_t *p = writer_take(&e->to, PIECE_HEAD + len);
@@ -59,7 +59,7 @@ static uint8_t *take_plain(struct encoder *e, size_t len)
     return p + PIECE_HEAD;
 }
 
-/* False: it would take no less than the bytes as they are, or than there is room. */
+/* False: fx would take no less than the bytes as they are, or there is no room left. */
 static bool put_fx(struct encoder *e, const struct fx_guess *guess, const uint8_t *bytes,
                    size_t len)
 {
@@ -90,8 +90,8 @@ static bool put_piece(struct encoder *e, const uint8_t *bytes, size_t len)
     return p != NULL;
 }
 
-/* Lower halves are noise, and then go straight to their place. Those of numbers that came from
- * fewer bits are not: a sample tells it. */
+/* Lower halves are usually noise, and are then written directly to their place. Those of numbers
+ * that were converted from fewer bits are not noise: a sample shows this. */
 static void look_at_lows(const struct encoder *e, const struct twin_part *part, const uint8_t *src,
                          struct fx_guess *ret)
 {
@@ -192,7 +192,7 @@ struct stored_part {
     size_t at, count, exceptions;
 };
 
-/* True: as the format wants it, and with the images that the caller has. */
+/* False: the header does not have the format, or does not fit to the caller's images. */
 static bool get_header(struct reader *r, const struct iovec *images, size_t image_count,
                        size_t raw_len, struct stored_part *ret)
 {
@@ -214,7 +214,7 @@ static bool get_header(struct reader *r, const struct iovec *images, size_t imag
     return !r->c.failed;
 }
 
-/* `*ret_plain`: the bytes, where they are stored as they are; NULL: they are at `dst` now. */
+/* `*ret_plain`: the bytes if they are stored as they are; NULL: they were decoded into `dst`. */
 static bool get_bytes(struct reader *r, size_t len, uint8_t *dst, const uint8_t **ret_plain)
 {
     size_t stored = cursor_le32(&r->c);
@@ -238,7 +238,7 @@ static bool get_piece(struct reader *r, size_t len, uint8_t *dst)
 static bool get_exceptions(struct reader *r, const struct stored_part *part, uint8_t *dst)
 {
     const uint8_t *p = cursor_bytes(&r->c, EXCEPTION_LEN * part->exceptions);
-    size_t next = 0; /* the least element that may follow */
+    size_t next = 0; /* the least number that the next exception may have */
     for (size_t i = 0; p && i < part->exceptions; i++, p += EXCEPTION_LEN) {
         size_t element = get_le32(p);
         if (element < next || element >= part->count)
@@ -249,7 +249,8 @@ static bool get_exceptions(struct reader *r, const struct stored_part *part, uin
     return p != NULL;
 }
 
-/* Lower halves that were fx are decoded into the second half of where their elements go. */
+/* Lower halves that are stored as fx are decoded into the second half of the place of their
+ * elements. */
 static bool get_part(struct reader *r, const struct stored_part *part, uint8_t *dst)
 {
     const uint8_t *plain;

@@ -5,7 +5,8 @@
 
 typedef __m256i vec;
 
-/* Puts what `packus` and `packs` interleaved by quarters in order again; its own reverse. */
+/* Restores the order of bytes after `packus` and `packs`, which interleave by quarters; its own
+ * reverse. */
 static inline __m256i in_order(__m256i v)
 {
     return _mm256_permute4x64_epi64(v, 0xd8);

@@ -5,19 +5,18 @@
 #include "codec/twin_kernels.h"
 #include "format/le.h"
 
-#define STRETCH 4096u    /* elements that are looked at together */
-#define KEY_ELEMENTS 32u /* of a landmark, that make its key */
+#define STRETCH 4096u    /* elements in one step of the search */
+#define KEY_ELEMENTS 32u /* from a landmark on, from which its key is made */
 #define KEY_LEN (2 * KEY_ELEMENTS)
 
-/* Tensors follow each other, now and then with short ones between two. So next to a match, not
- * further from it than BESIDE elements, the image of the tensor before it may end, or that of the
- * one behind it begin. */
+/* Tensors follow each other, sometimes with short ones between two. So within BESIDE elements of a
+ * match the image of the tensor before may end, or that of the tensor behind may begin. */
 #define BESIDE 8192u
-#define LAST_WORTH (64u * 1024) /* bytes of an image whose end is known, too */
+#define LAST_WORTH (64u * 1024) /* an image of at least these bytes is indexed by its end, too */
 
-/* A match goes on over elements that are not rounded so, as long as it is likely to gain: each
- * costs 6 bytes, and one that fits saves 2 at least. Where it lost that much it had ended before.
- */
+/* A match continues over elements that do not round to the image as long as it is likely to gain:
+ * each such element costs 6 bytes, and one that fits saves at least 2. Behind a loss of LOSS_MAX it
+ * ends. */
 #define LOSS 3
 #define LOSS_MAX 64
 #define STEP_GROUPS 16u
@@ -35,8 +34,8 @@ static uint64_t key_of(const uint8_t bytes[KEY_LEN])
 
 /* --- landmarks -------------------------------------------------------------------------------- */
 
-/* The landmarks of a stretch whose keys lie in it, too. Neighbours are left out: constant content
- * is nothing but landmarks. */
+/* Returns the landmarks of a stretch whose keys lie in the stretch, too. Close neighbours are left
+ * out: in constant content every place is a landmark. */
 static size_t spaced_landmarks(const struct twin_kernels *kernels, const uint8_t *values,
                                size_t count, uint16_t ret[STRETCH])
 {
@@ -49,7 +48,7 @@ static size_t spaced_landmarks(const struct twin_kernels *kernels, const uint8_t
     return kept;
 }
 
-/* Stretches overlap, so that each key lies in one. */
+/* Stretches overlap, so that each key lies wholly in one stretch. */
 static size_t stretch_len(size_t left)
 {
     return (size_t)min_u64(left, STRETCH + KEY_ELEMENTS - 1);
@@ -89,20 +88,20 @@ struct search {
     const struct twin_images *images;
     const uint8_t *elements; /* of the chunk */
     size_t count, phase;
-    size_t covered; /* elements before it were matched, or are behind us */
-    size_t end;     /* elements from it on were matched */
+    size_t covered; /* the elements before it are matched, or were searched */
+    size_t end;     /* the elements from it on are matched */
     unsigned gets;
     size_t match_count;
     struct twin_match matches[CHUNK_REFS_MAX + 1];
 };
 
-/* The growth of a match: by how much it gained at best, and where that was. */
+/* The growth of a match: its gain so far, the best gain, and the length at that point. */
 struct growth {
     int gain, best;
     size_t len, best_len;
 };
 
-/* The lowest bit of the mask is the next element. False: it ends here. */
+/* The lowest bit of the mask is the next element. False: the match ends here. */
 static bool grow_by(struct growth *g, uint64_t mask, size_t count)
 {
     for (size_t left = count; left > 0;) {
@@ -150,7 +149,7 @@ static uint64_t reversed_bits(uint64_t bits)
     return __builtin_bswap64(bits);
 }
 
-/* The same towards the front, from the elements before `src` and `image` on. */
+/* As grow_forwards(), for the elements before `src` and `image`, towards the front. */
 static size_t grow_backwards(const struct search *s, const uint8_t *src, const uint8_t *image,
                              size_t most)
 {
@@ -178,7 +177,7 @@ static void drop_shortest(struct search *s)
             (s->match_count - shortest) * sizeof *s->matches);
 }
 
-/* Keeps the longest ones, in their order. */
+/* Keeps the longest matches, in the order of the chunk. */
 static void note_match(struct search *s, const struct twin_match *match)
 {
     size_t at = s->match_count++;
@@ -189,7 +188,8 @@ static void note_match(struct search *s, const struct twin_match *match)
         drop_shortest(s);
 }
 
-/* Is the image's landmark at `place` that of the chunk at `element`, and what more fits? */
+/* Compares the image from `place` on with the chunk from `element` on, and extends the match in
+ * both directions. False: it is too short, or the image is not available. */
 static bool match_at(struct search *s, size_t element, const struct twin_place *place)
 {
     size_t len = 0;
@@ -242,7 +242,7 @@ static void search_elements(struct search *s)
     }
 }
 
-/* Not only landmarks, but all elements from `at` on are looked up. */
+/* Looks up all elements from `at` to `to`, not only landmarks. */
 static void search_closely(struct search *s, size_t at, size_t to)
 {
     while (at + KEY_ELEMENTS <= to && s->gets < TWIN_GETS_MAX) {
@@ -260,7 +260,7 @@ static void search_closely(struct search *s, size_t at, size_t to)
     }
 }
 
-/* Between two matches, or a match and an end of the chunk. */
+/* Searches between two matches, or between a match and an end of the chunk. */
 static void search_gap(struct search *s, size_t from, size_t to)
 {
     if (to - from < TWIN_STRETCH_MIN)
@@ -292,8 +292,8 @@ size_t twin_find(const struct twin_index *index, enum cpu_level level, const str
 {
     if (guess->width != 4)
         return 0;
-    /* Numbers that came from fewer bits have more than one plane that is no noise, and which one is
-     * the exponent is not told. */
+    /* Numbers that were converted from fewer bits have more than one plane that is not noise, so
+     * the guess does not show which one holds the exponent. */
     bool is_unsure = __builtin_popcount(guess->coded[0] | guess->coded[1]) > 1;
     struct search s = {.index = index, .kernels = twin_kernels_of(level), .images = images};
     for (size_t i = 0; i < (is_unsure ? 4 : 1) && s.match_count == 0; i++) {

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "codec/twin_index.h"
 
-/* Entries have numbers in the order in which they came, from 1 on, and lie in blocks. Those with
- * the same hash are a chain, newest first; what is too old ends it, and need not be unlinked. */
+/* Entries are numbered in order of insertion, from 1 on, and lie in blocks. Entries with the same
+ * hash form a chain, newest first; an entry that is too old ends the chain, and need not be
+ * unlinked. */
 #define BLOCK 1024u /* entries */
 #define OFFSET_BITS 20u
-#define STEPS_MAX 64u  /* of a chain */
+#define STEPS_MAX 64u  /* along a chain */
 #define HEADS_MIN 256u /* a power of two */
-#define LOAD 4u        /* entries for each head before there are twice as many heads */
+#define LOAD 4u        /* entries for each head before the number of heads is doubled */
 
-/* Bytes of content for each entry: with its share of the heads, at most 18 bytes, that is 0.98 MB
- * for each GB. Usual content has fewer landmarks; where others have more, as short tensors do, what
- * was not used counts, to some extent. */
+/* Bytes of content for each entry: with its share of the heads an entry takes at most 18 bytes, so
+ * this is 0.98 MB for each GB. Usual content has fewer landmarks; content with more, such as short
+ * tensors, may use up the unused share, to some extent. */
 #define ENTRY_SHARE 18432u
 #define CREDIT_MAX (1024u * ENTRY_SHARE)
 
 struct entry {
     union {
-        uint64_t place; /* of a landmark: its key, but for the lowest bits, which are its offset */
+        uint64_t place; /* of a landmark: its key, but with its offset in the lowest bits */
         uint64_t tag;   /* of an image */
     };
-    uint32_t older; /* by how much the next one of the chain is older; 0: there was none */
-    uint32_t image; /* by how much the entry of its image is; 0: it is one */
+    uint32_t older; /* distance to the next older entry of the chain; 0: none */
+    uint32_t image; /* distance to the entry of its image; 0: this is the image */
 };
 
 struct twin_index {
     struct entry **blocks; /* a ring: block n is at n modulo block_slots; NULL: none */
-    uint32_t *heads;       /* of the chains: the lower bits of numbers */
+    uint32_t *heads;       /* of the chains: the lower bits of entry numbers */
     size_t block_slots, head_count;
-    uint64_t oldest, next; /* numbers: of what is there, and of the one that comes */
-    uint64_t image;        /* the image of landmarks that come; 0: it has no entry yet */
+    uint64_t oldest, next; /* of the oldest entry that is kept, and of the next one to insert */
+    uint64_t image;        /* the image that landmarks now belong to; 0: it has no entry yet */
     uint64_t tag, credit;
 };
 
@@ -78,7 +79,7 @@ static struct entry *index_entry_at(const struct twin_index *index, uint64_t num
     return &(*block_of(index, number))[number % BLOCK];
 }
 
-/* The number that is older than `number` by so much; 0: it is no longer there. */
+/* Returns the number that is `by` less than `number`; 0: the entry is gone, or there is none. */
 static uint64_t number_before(const struct twin_index *index, uint64_t number, uint32_t by)
 {
     return by > 0 && by <= number - index->oldest ? number - by : 0;
@@ -89,8 +90,8 @@ static uint32_t *head_of(const struct twin_index *index, uint64_t key)
     return &index->heads[(key >> OFFSET_BITS) & (index->head_count - 1)];
 }
 
-/* The newest of the chain; 0: none. Where 2^32 came since the head was set, it may be of another
- * chain, and has another key. */
+/* Returns the newest entry of the key's chain; 0: none. If more than 2^32 entries were added since
+ * the head was set, the entry may belong to another chain, and has another key. */
 static uint64_t newest_of(const struct twin_index *index, uint64_t key)
 {
     return number_before(index, index->next, (uint32_t)index->next - *head_of(index, key));
@@ -119,7 +120,7 @@ static void add_heads(struct twin_index *index)
             chain_entry(index, n);
 }
 
-/* The first entry of a block takes the place of the oldest block, where the ring is full. */
+/* The first entry of a block replaces the oldest block if the ring is full. */
 static uint64_t twin_index_add_entry(struct twin_index *index)
 {
     struct entry **block = block_of(index, index->next);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where landmarks were seen: a key, made of the bytes there, to the places of the newest images
- * that have it. */
+/* The index of landmarks: from a key, made of the bytes at the landmark, to the places of the
+ * newest images that have this key. */
 #pragma once
 
 #include "codec/twin_find.h"
@@ -15,10 +15,10 @@ struct twin_place {
 /* Begins an image. */
 void twin_index_begin(struct twin_index *index, size_t len, uint64_t tag);
 
-/* A landmark of the image that was begun last. One with the same key, or where the image has more
- * than its share already, is dropped. */
+/* Adds a landmark of the image that was begun last. It is dropped if the image has the same key
+ * already, or more landmarks than its share. */
 void twin_index_put(struct twin_index *index, uint64_t key, uint32_t offset);
 
-/* Newest first. */
+/* Returns the places with this key, newest first. */
 size_t twin_index_get(const struct twin_index *index, uint64_t key,
                       struct twin_place ret[TWIN_PLACES_MAX]);

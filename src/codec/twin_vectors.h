@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The work of twin in vectors, written once for all sets of instructions. A file that includes
- * this says before it what a vector is, and what its instructions do best:
+/* The kernels of twin in vectors, written once for all instruction sets. A file that includes this
+ * header defines before it a vector type and the operations that depend on the instruction set:
  *
  *   vec                          a vector of bytes, as the intrinsics have it
  *   lower_halves(a, b), upper_   halves of the numbers of 32 bits in two vectors, in order
@@ -31,13 +31,13 @@ static inline void store_vec(uint8_t *p, vec v)
     memcpy(p, &v, sizeof v);
 }
 
-/* A comparison is ones, or -1, where it holds. */
+/* Returns the predicted higher halves. A comparison is ones, or -1, where it holds. */
 static inline vec_16 higher_halves(vec lows, const uint8_t *image)
 {
     return (vec_16)load_vec(image) + (vec_16)((vec_16)lows > 0x8000);
 }
 
-/* Splits STEP elements: ones where they fit. */
+/* Splits STEP elements; returns ones where the prediction holds. */
 static inline vec split_step(const uint8_t *src, const uint8_t *image, uint8_t *lows)
 {
     vec a = load_vec(src), b = load_vec(src + sizeof(vec)), low = lower_halves(a, b);
