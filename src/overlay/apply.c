@@ -23,7 +23,7 @@ static void touch_dir_locked(struct ns *ns, struct node *dir, int64_t time, uint
     node_touch_locked(ns, dir, seq);
 }
 
-/* The record's first name, in `dir`, is its file's. */
+/* Assigns the record's first name, in `dir`, to the record's file. */
 static struct entry *set_name_locked(struct ns *ns, struct node *dir, const struct record *rec,
                                      uint32_t mode, uint64_t seq)
 {
@@ -32,7 +32,8 @@ static struct entry *set_name_locked(struct ns *ns, struct node *dir, const stru
     return entry_set_locked(ns, dir, rec->name, rec->name_len, &state, seq);
 }
 
-/* What another node made may be taken again after it was gone: its name changed meanwhile. */
+/* An inode of another node may be created again after it was removed: its name changed
+ * meanwhile. */
 static struct node *make_node_locked(struct ns *ns, const struct record *rec, bool nascent)
 {
     check_held(&ns->locked.lock);
@@ -48,8 +49,9 @@ static struct node *make_node_locked(struct ns *ns, const struct record *rec, bo
     return node;
 }
 
-/* A new file changed its directory when it was made, which may be long before its birth: times
- * set since then stay, unless they are later than `now`, and so by a clock that was ahead. */
+/* A new file changed its directory when it was created, possibly long before its birth: times that
+ * were set since then stay, unless they are later than `now`, and so were set by a clock that was
+ * ahead. */
 static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
 {
     check_rank_held(LOCK_NAMESPACE);
@@ -58,7 +60,7 @@ static void note_birth_locked(struct node *dir, int64_t btime, int64_t now)
         dir->inode.attrs.mtime = dir->inode.attrs.ctime = btime;
 }
 
-/* Without a name at first, if it is an orphan; then with one. */
+/* Applied once without a name if the file was an orphan, then again with its name. */
 static void apply_nascent_at_locked(struct ns *ns, const struct record *rec, int64_t now)
 {
     check_held(&ns->locked.lock);
@@ -91,8 +93,8 @@ static void apply_birth_locked(struct ns *ns, const struct record *rec)
     struct node *dir = held_node_locked(ns, rec->parent);
     if (!node)
         node = make_node_locked(ns, rec, false);
-    if (node->inode.orphan) { /* a recovery repeats how it was made without a name, and not how it
-                                 got one */
+    /* a recovery repeats the creation without a name, but not the operation that added the name */
+    if (node->inode.orphan) {
         node->inode.orphan = false;
         node->inode.nlink = 1;
         node->inode.parent = rec->parent;
@@ -120,7 +122,7 @@ static void apply_seal_locked(struct ns *ns, const struct record *rec)
     node_touch_locked(ns, node, rec->seq);
 }
 
-/* A file of another node, which this store has no content of. */
+/* A file of another node, whose content this store does not have. */
 static void apply_version_locked(struct ns *ns, const struct record *rec)
 {
     check_held(&ns->locked.lock);
@@ -156,7 +158,7 @@ static void apply_make_locked(struct ns *ns, const struct record *rec)
     (void)set_name_locked(ns, dir, rec, rec->attrs.mode, rec->seq);
     if (is_dir(node)) {
         dir->inode.nlink++;
-        known_set_locked(ns, node, UINT64_MAX); /* the view has nothing in it */
+        known_set_locked(ns, node, UINT64_MAX); /* the view has no entries of it */
     }
     touch_dir_locked(ns, dir, rec->time, rec->seq);
     node_touch_locked(ns, node, rec->seq);
@@ -175,7 +177,7 @@ static void apply_link_locked(struct ns *ns, const struct record *rec)
     touch_dir_locked(ns, dir, rec->time, rec->seq);
 }
 
-/* One name of `node`, in `dir`, is gone. */
+/* Removes one name of `node`, in `dir`. */
 static void lose_name_locked(struct ns *ns, struct node *node, const struct node *dir,
                              const struct record *rec)
 {
@@ -191,7 +193,7 @@ static void lose_name_locked(struct ns *ns, struct node *node, const struct node
     node_touch_locked(ns, node, rec->seq);
 }
 
-/* A nascent file loses its only name: the covered entry shows again. */
+/* Removes the only name of a nascent file: the covered entry is visible again. */
 static void unlink_nascent_locked(struct ns *ns, struct node *node)
 {
     check_held(&ns->locked.lock);
@@ -224,7 +226,7 @@ static void apply_unlink_locked(struct ns *ns, const struct record *rec)
     lose_name_locked(ns, node, dir, rec);
 }
 
-/* `node` now lies in `to` and no longer in `from`. */
+/* Moves `node` from `from` to `to`. */
 static void move_locked(struct ns *ns, struct node *node, struct node *from, struct node *to,
                         const struct record *rec)
 {

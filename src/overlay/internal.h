@@ -17,12 +17,12 @@
 struct entry {
     RB_ENTRY(entry) by_name;
     RB_ENTRY(entry) by_cookie; /* only while ino != 0 */
-    /* Only while it is a change of the history: seq is neither 0 nor SEQ_NASCENT. */
+    /* Linked only while the entry is a change of the history: seq is neither 0 nor SEQ_NASCENT. */
     TAILQ_ENTRY(entry) dirty;
     struct node *dir;
-    uint64_t ino; /* 0: there is no such name */
+    uint64_t ino; /* 0: the name does not exist */
     uint64_t cookie;
-    uint64_t seq;   /* of the last change; 0: clean, the view says the same */
+    uint64_t seq;   /* of the last change; 0: clean, equal to the view's entry */
     uint64_t below; /* nascent: seq of the change that this entry covers; 0: none */
     uint32_t type;
     uint16_t name_len;
@@ -47,45 +47,49 @@ TAILQ_HEAD(xattr_list, xattr);
 
 struct node {
     UT_hash_handle hh;
-    TAILQ_ENTRY(node) dirty; /* only while dirty_seq != 0 */
+    TAILQ_ENTRY(node) dirty; /* linked only while dirty_seq != 0 */
     struct ns_inode inode;
-    bool gone; /* removed; the view may not know yet */
+    bool gone; /* removed; the view may still have it */
     uint32_t holds;
     struct name_tree names; /* of a directory: entries that differ from the view, and clean ones */
     struct cookie_tree cookies;
     uint32_t nascent_names; /* of a directory: entries that are no part of history yet */
-    uint64_t known_to;      /* of a directory: every entry with a cookie up to this is in the trees;
-                               UINT64_MAX: all are */
-    TAILQ_ENTRY(node) known; /* only while known_to != 0 */
-    /* of a directory: taken by its clean entries, and itself while it is known */
+    /* of a directory: the trees have every entry with a cookie up to this one; UINT64_MAX: all
+     * entries */
+    uint64_t known_to;
+    TAILQ_ENTRY(node) known; /* linked only while known_to != 0 */
+    /* of a directory: bytes of its clean entries, and of the node itself while the directory is
+     * known */
     size_t clean_bytes;
     struct xattr_list xattrs;
-    struct entry *birth_entry; /* nascent: its name */
+    struct entry *birth_entry; /* nascent: the entry of its name */
     uint64_t covers;           /* nascent: the inode that has this name in the history; 0: none */
-    char *target;              /* symbolic link that the view lacks */
+    char *target;              /* target of a symbolic link that the view lacks */
     uint32_t target_len;
 };
 
 TAILQ_HEAD(node_list, node);
 
-/* One entry of a directory, as a listing gives it. */
+/* One entry of a directory listing. */
 struct listed {
     struct view_entry entry;
-    bool of_view; /* the overlay said nothing of the name */
+    bool of_view; /* from the view: the overlay has no entry of this name */
     uint16_t name_len;
     char name[NAME_LEN_MAX];
 };
 
 struct ns {
     struct view *view;
-    bool is_following; /* nodes without changes of their own say nothing */
-    bool has_nodes;    /* and several nodes wrote what it shows */
+    bool is_following; /* nodes without changes of their own are read from the view each time */
+    bool has_nodes;    /* and the view shows the writes of several nodes */
     struct {
         struct cairn_mutex lock;
         struct node *nodes;
         struct node_list dirty;          /* in order of dirty_seq */
         struct entry_list dirty_entries; /* in order of seq */
-        uint64_t retired; /* counts ns_retire(): earlier reads of the view may be old */
+        /* counts calls of ns_retire(): a read of the view from before the last one may be
+         * outdated */
+        uint64_t retired;
         size_t size;
         struct node_list known; /* directories with known_to != 0, least recently listed first */
         size_t clean_bytes, clean_max;

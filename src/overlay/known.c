@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Known directories, which were listed or made in this mount: the overlay keeps clean entries of
+/* Known directories, which were listed or created in this mount: the overlay keeps clean entries of
  * them, equal to the view's.
  *
- * Of a directory that is known up to a cookie, the trees alone have its entries up to there. It
- * stays so: new entries come through the overlay, and retired ones stay as clean entries. Where
- * they take too much they are forgotten, from the end of the directory that was made or listed
- * least recently; one that would fill a half alone is known up to where that half ends. */
+ * For a directory that is known up to a cookie, the trees have all its entries up to that cookie,
+ * and the view is not read for them. This remains true: new entries are added through the overlay,
+ * and retired entries stay as clean ones. When clean entries use too much memory they are dropped,
+ * from the end of the directory that was created or listed least recently; a directory that alone
+ * would use more than half is known only up to that limit. */
 #include "overlay/internal.h"
 
 #define MALLOC_BYTES 16u  /* about the overhead of the heap for each block */
-#define TRIM_ENTRIES 256u /* forgotten at a time, so that the lock is not held for long */
+#define TRIM_ENTRIES 256u /* entries dropped in one step, so that the lock is not held for long */
 
 size_t entry_bytes(const struct entry *entry)
 {
@@ -22,7 +23,7 @@ static bool takes_more_locked(const struct ns *ns, const struct node *dir)
     return dir->clean_bytes < ns->locked.clean_max / 2;
 }
 
-/* A known directory keeps its node, too. */
+/* A known directory is charged for its node, too. */
 static void charge_node_locked(struct ns *ns, struct node *dir, int sign)
 {
     check_held(&ns->locked.lock);
@@ -45,7 +46,7 @@ void known_set_locked(struct ns *ns, struct node *dir, uint64_t known_to)
     }
 }
 
-/* Forgets the last clean entries; those before them stay known. May free the node. */
+/* Drops the last clean entries; the entries before them stay known. May free the node. */
 static void trim_locked(struct ns *ns, struct node *dir)
 {
     check_held(&ns->locked.lock);
@@ -59,7 +60,7 @@ static void trim_locked(struct ns *ns, struct node *dir)
         entry_free_locked(ns, entry);
         count++;
     }
-    /* In place: it is not used more lately for this. */
+    /* The directory keeps its place in the list: this was no use of it. */
     if (entry)
         dir->known_to = known_to;
     else
@@ -74,8 +75,8 @@ static void bound_all_locked(struct ns *ns)
         trim_locked(ns, TAILQ_FIRST(&ns->locked.known));
 }
 
-/* `listed` follows the known entries, as the view (nothing was retired since it was read) and the
- * trees say: all entries up to the cookie `to`. */
+/* Adds entries behind the known ones: `listed` has all entries of view and trees up to the cookie
+ * `to`, and ns_retire() was not called since the view was read. */
 void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *listed, size_t count,
                          uint64_t to)
 {
@@ -91,7 +92,7 @@ void known_extend_locked(struct ns *ns, struct node *dir, const struct listed *l
     bound_all_locked(ns);
 }
 
-/* The view now equals the entry, or has no such name either. */
+/* The entry is now equal to the view's, or the view has no such name either. */
 void known_retire_locked(struct ns *ns, struct entry *entry)
 {
     check_held(&ns->locked.lock);

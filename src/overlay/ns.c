@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Nodes and entries of the overlay: found, made, kept as long as needed, retired. */
+/* Nodes and entries of the overlay: lookup, creation, lifetime, retirement. */
 #include "overlay/internal.h"
 
 static int compare_names(const struct entry *a, const struct entry *b)
@@ -76,7 +76,7 @@ static void node_free_locked(struct ns *ns, struct node *node)
     free(node);
 }
 
-/* Forgets a node that says nothing more than the view, and that nothing holds. */
+/* Frees a node that has no information beyond the view, and that nothing holds. */
 void node_settle_locked(struct ns *ns, struct node *node)
 {
     check_held(&ns->locked.lock);
@@ -119,7 +119,7 @@ static struct entry *ns_entry_new_locked(struct node *dir, const char *name, siz
     return entry;
 }
 
-/* Into the indexes by cookie and seq. */
+/* Adds the entry to the indexes by cookie and seq. */
 static void entry_enlist_locked(struct ns *ns, struct entry *entry)
 {
     check_held(&ns->locked.lock);
@@ -154,7 +154,7 @@ static void entry_unlist_locked(struct ns *ns, struct entry *entry)
         TAILQ_REMOVE(&ns->locked.dirty_entries, entry, dirty);
 }
 
-/* Sets the overlay's state of a name; NULL: it is gone. */
+/* Sets the overlay's state of a name; NULL: the name is removed. */
 struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name, size_t name_len,
                                const struct view_entry *state, uint64_t seq)
 {
@@ -176,7 +176,7 @@ struct entry *entry_set_locked(struct ns *ns, struct node *dir, const char *name
     return entry;
 }
 
-/* Adds the view's state of a name of which the overlay has none. */
+/* Adds the view's entry of a name of which the overlay has none. */
 void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed *listed)
 {
     check_held(&ns->locked.lock);
@@ -189,7 +189,7 @@ void entry_add_clean_locked(struct ns *ns, struct node *dir, const struct listed
     entry_enlist_locked(ns, entry);
 }
 
-/* The view equals the entry now. */
+/* The entry is equal to the view's now. */
 void entry_clean_locked(struct ns *ns, struct entry *entry)
 {
     check_held(&ns->locked.lock);
@@ -219,7 +219,7 @@ struct entry *entry_next_locked(struct entry *entry)
     return RB_NEXT(cookie_tree, NULL, entry);
 }
 
-/* With the largest cookie up to this. */
+/* Returns the entry with the largest cookie up to `cookie`. */
 struct entry *entry_last_locked(struct node *dir, uint64_t cookie)
 {
     check_rank_held(LOCK_NAMESPACE);
@@ -249,8 +249,8 @@ void xattr_set_locked(struct node *node, const struct record *rec, uint64_t seq)
     struct xattr *old = xattr_find_locked(node, rec->name, rec->name_len);
     if (old)
         xattr_free(node, old);
-    /* A nascent file has nothing below that a removal would have to hide, and none that history
-     * could repeat. */
+    /* A nascent file has no xattr in the view that a removal would have to hide, and none that
+     * history could repeat. */
     if (seq == SEQ_NASCENT && rec->type == REC_REMOVEXATTR)
         return;
     struct xattr *xattr = xcalloc(1, sizeof *xattr);
@@ -314,7 +314,7 @@ static int read_ns_inode(struct ns *ns, uint64_t ino, struct ns_inode *ret, bool
         if (!hold)
             return 0;
         mutex_lock(&ns->locked.lock);
-        /* If something was retired meanwhile, the read may be older than that. */
+        /* If ns_retire() was called meanwhile, the read of the view may be outdated. */
         node = node_find_locked(ns, ino);
         bool usable = ns->locked.retired == retired && !speaks_for_itself(ns, node);
         if (usable && !node) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading names, directories, links and attributes: the overlay over the view. */
+/* Reads names, directories, links and attributes: the overlay over the view. */
 #include <stdio.h>
 
 #include "base/pool.h"
@@ -30,18 +30,18 @@ int ns_lookup(struct ns *ns, uint64_t parent, const char *name, size_t name_len,
 
 /* --- directories ------------------------------------------------------------------------------ */
 
-/* A step of a listing. What the view has is read first, and merged with the overlay under its lock:
- * a name that is changed or moved meanwhile is in one of them. */
+/* A step of a listing. The entries of the view are read first, and merged with the overlay under
+ * its lock: a name that is changed or moved meanwhile is in one of them. */
 struct listing {
     struct ns *ns;
     uint64_t parent;
     size_t max;
-    struct listed *below; /* of the view, ascending; `max` */
+    struct listed *below; /* of the view, ascending; room for `max` */
     size_t below_count;
-    bool below_all;     /* the view has no more after these */
-    struct listed *out; /* `max` */
+    bool below_all;     /* the view has no entries behind these */
+    struct listed *out; /* room for `max` */
     size_t out_count;
-    uint64_t out_to; /* entries up to this cookie are in `out`; UINT64_MAX: all are */
+    uint64_t out_to; /* `out` has the entries up to this cookie; UINT64_MAX: all */
 };
 
 static void fill_listed_slot(struct listed *slot, const struct view_entry *entry, bool of_view,
@@ -71,7 +71,7 @@ static void list_overlay_entry_locked(struct listing *l, const struct entry *ent
     fill_listed_slot(&l->out[l->out_count++], &e, false, entry->name, entry->name_len);
 }
 
-/* The entry, or the next one that the view lacks: a clean one equals the view's. */
+/* Returns the entry, or if it is clean, and so equal to the view's, the next one that is not. */
 static struct entry *skip_clean_locked(struct entry *entry)
 {
     check_rank_held(LOCK_NAMESPACE);
@@ -80,7 +80,7 @@ static struct entry *skip_clean_locked(struct entry *entry)
     return entry;
 }
 
-/* Fills `out` in order of cookies, up to where the view was read. */
+/* Fills `out` in order of cookies, up to the point to which the view was read. */
 static void merge_below_locked(struct listing *l, struct node *dir, uint64_t after)
 {
     check_held(&l->ns->locked.lock);
@@ -115,8 +115,8 @@ static uint64_t retired_count(struct ns *ns)
     return ns->locked.retired;
 }
 
-/* From the overlay alone, as far as the directory is known. True: these are the next entries, or
- * there are none. Else the view must be read, from *after on. */
+/* Lists from the overlay alone, as far as the directory is known. True: these are the next entries,
+ * or there are none. False: the view must be read, from *after on. */
 static bool list_known(struct listing *l, uint64_t *after)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
@@ -124,7 +124,7 @@ static bool list_known(struct listing *l, uint64_t *after)
     l->out_count = 0;
     if (!dir || *after >= dir->known_to)
         return false;
-    known_set_locked(l->ns, dir, dir->known_to); /* lately used */
+    known_set_locked(l->ns, dir, dir->known_to); /* marks it as used recently */
     struct entry *entry = entry_after_locked(dir, *after);
     for (; entry && entry->cookie <= dir->known_to && l->out_count < l->max;
          entry = entry_next_locked(entry))
@@ -133,8 +133,8 @@ static bool list_known(struct listing *l, uint64_t *after)
     return l->out_count > 0 || dir->known_to == UINT64_MAX;
 }
 
-/* False: something was retired since, and the read of the view may be old. An entry that
- * left the overlay may be missing, or one of the view that it covered be back. */
+/* False: ns_retire() was called since, and the read of the view may be outdated. An entry that left
+ * the overlay may be missing, or an entry of the view that it covered may be visible again. */
 static bool merge_below(struct listing *l, uint64_t after, uint64_t retired)
 {
     LOCK_SCOPE(&l->ns->locked.lock);
@@ -147,7 +147,8 @@ static bool merge_below(struct listing *l, uint64_t after, uint64_t retired)
     return true;
 }
 
-/* The next entries after `after`, as one consistent listing. None: there are no more. */
+/* Returns the next entries after `after`, as one consistent listing. No entries: the listing has
+ * ended. */
 static int list_some(struct listing *l, uint64_t after)
 {
     if (list_known(l, &after))
@@ -157,7 +158,7 @@ static int list_some(struct listing *l, uint64_t after)
         l->below_count = 0;
         l->below_all = true;
         int r = view_readdir(l->ns->view, l->parent, after, collect_below, l);
-        if (r < 0 && r != -ENOENT) /* the view may not know the directory yet */
+        if (r < 0 && r != -ENOENT) /* the view may not have the directory yet */
             return r;
         if (!merge_below(l, after, retired))
             continue;
@@ -167,7 +168,7 @@ static int list_some(struct listing *l, uint64_t after)
     }
 }
 
-/* The directory is held, so that there is a node to remember at. */
+/* The directory is held, so that there is a node that records the known entries. */
 int ns_readdir(struct ns *ns, uint64_t parent, uint64_t after, size_t expected,
                int (*fn)(const struct view_entry *entry, const char *name, size_t name_len,
                          void *arg),
@@ -287,7 +288,8 @@ static int merge_view_xattr(const char *name, size_t name_len, void *arg)
     return covered ? 0 : add_name(name, name_len, &merge->all);
 }
 
-/* The names of view and overlay as one. False: the read of the view may be old. */
+/* Merges the names of the view with those of the overlay. False: the read of the view may be
+ * outdated. */
 static bool merge_xattrs(struct ns *ns, uint64_t ino, uint64_t retired,
                          const struct name_list *below, struct name_list *ret)
 {
@@ -315,7 +317,7 @@ int ns_listxattr(struct ns *ns, uint64_t ino,
         retired = retired_count(ns);
         below.count = 0;
         r = view_listxattr(ns->view, ino, add_name, &below);
-        if (r == -ENOENT) /* the view may not know the inode yet */
+        if (r == -ENOENT) /* the view may not have the inode yet */
             r = 0;
     } while (r == 0 && !merge_xattrs(ns, ino, retired, &below, &all));
     if (r == 0)
@@ -369,7 +371,8 @@ static int dump_xattrs_locked(struct node *node, int (*fn)(const struct record *
     return 0;
 }
 
-/* One without a name is told of as if it had been made so: in no directory that could be gone. */
+/* A file without a name is recorded as if it had been created without one, so in no directory,
+ * which might be gone. */
 static struct record nascent_record(const struct node *node)
 {
     const struct entry *entry = node->birth_entry;
@@ -413,7 +416,7 @@ int ns_dump_xattrs(struct ns *ns, uint64_t ino, int (*fn)(const struct record *r
 
 /* --- ancestry --------------------------------------------------------------------------------- */
 
-/* No row says where all names of a file are. */
+/* Returns whether the file has, or had, several names: no row says where all of them are. */
 static bool is_anywhere(const struct ns_inode *inode)
 {
     return !S_ISDIR(inode->attrs.mode) &&
@@ -444,7 +447,7 @@ struct change {
 };
 DEFINE_VECTOR(changes, struct change);
 
-/* All changed inodes, so that their ancestry can be looked up without the lock. */
+/* Lists all changed inodes, so that their ancestors can be looked up without the lock. */
 static struct changes list_changed_nodes(struct ns *ns)
 {
     LOCK_SCOPE(&ns->locked.lock);
@@ -458,7 +461,7 @@ static struct changes list_changed_nodes(struct ns *ns)
 uint64_t ns_last_change(struct ns *ns, uint64_t ino)
 {
     _cleanup_vector_ struct changes changes = list_changed_nodes(ns);
-    /* Newest first: the first that concerns the path is the answer. */
+    /* Newest first: the first change below the path is the answer. */
     for (size_t i = changes.count; i-- > 0;)
         if (ns_may_be_below(ns, changes.at[i].ino, ino) ||
             ns_may_be_below(ns, ino, changes.at[i].ino))
@@ -466,7 +469,7 @@ uint64_t ns_last_change(struct ns *ns, uint64_t ino)
     return 0;
 }
 
-/* A name of `ino` among the changed entries of the directory. */
+/* Returns a name of `ino` among the changed entries of the directory. */
 static char *read_changed_name(struct ns *ns, uint64_t parent, uint64_t ino)
 {
     LOCK_SCOPE(&ns->locked.lock);
