@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside snapshots/: its state, and what is known of heads and names. */
+/* Inside snapshots/: its state, and what heads and names were found to contain. */
 #pragma once
 
 #include "snapshots/kept.h"
 #include "snapshots/policy.h"
 #include "snapshots/snapshots.h"
 
-/* What is known of a head. */
+/* The parts of a head that were read. */
 struct known_head {
     uint64_t number;
     bool was_read;
@@ -31,9 +31,9 @@ struct snapshots {
     struct naming_state naming_state;
     struct kept_heads kept; /* of the last pass of gc */
     uint64_t kept_bytes;
-    struct numbers held; /* of heads, in any order, some more than once */
+    struct numbers held; /* numbers of heads, in any order, some more than once */
 
-    /* Of the thread that publishes. */
+    /* Used only by the thread that publishes. */
     struct known_heads heads; /* ascending */
     struct known_names names; /* ascending */
     bool told_names;          /* a head of this session says that there may be names */
@@ -48,11 +48,11 @@ void kept_find_needing(const struct kept_heads *heads, const struct view_remote_
 /* --- known.c ---------------------------------------------------------------------------------- */
 
 void known_done(struct snapshots *snapshots);
-/* The objects of names are read anew. */
+/* The objects of names are read again by the next pass. */
 void known_forget_names(struct snapshots *snapshots);
-/* Learns of each listed head what it says, and forgets all others. *ret_all: they are in the order
- * of the list; else some are left for the next pass. */
+/* Reads each listed head that is not known yet, and drops the heads that are not listed. *ret_all:
+ * the known heads are all of the list, in its order; else the next pass reads the rest. */
 CAIRN_MUST_CHECK int known_learn_heads(struct snapshots *snapshots, const struct kept_head *heads,
                                        size_t count, bool *ret_all);
-/* The same of names; *ret_any: there are some. What a damaged one names is not known. */
+/* The same for names; *ret_any: there are names. The content of a damaged name is not known. */
 CAIRN_MUST_CHECK int known_learn_names(struct snapshots *snapshots, bool *ret_any, bool *ret_all);

@@ -5,7 +5,7 @@
 
 /* --- heads that stay -------------------------------------------------------------------------- */
 
-/* How many of them have a number below this one. */
+/* Returns how many of the heads have a number below this one. */
 static size_t count_before(const struct kept *kept, uint64_t number)
 {
     size_t first = 0, end = kept->heads.count;
@@ -52,8 +52,9 @@ static void mark_chosen(const struct head_keep *keep, const struct known_heads *
     vector_free(&at);
 }
 
-/* A writer that was replaced while it stood still finds its next number taken, or its last head
- * deleted (heads.c). So the head by which another one took over stays with the one before. */
+/* A writer that was replaced while it was suspended finds its next number taken, or its last head
+ * deleted (heads.c). So the head by which another writer took over stays with the head before
+ * it. */
 static void mark_successors(const struct known_heads *known, bool *stays)
 {
     for (size_t i = 0; i + 1 < known->count; i++) {
@@ -63,7 +64,7 @@ static void mark_successors(const struct known_heads *known, bool *stays)
     }
 }
 
-/* *ret: those that someone reads. */
+/* *ret: the heads that are being read. */
 static void copy_held(struct snapshots *snapshots, struct numbers *ret)
 {
     LOCK_SCOPE(&snapshots->lock);
@@ -78,8 +79,8 @@ static bool is_held(const struct numbers *held, uint64_t number)
     return false;
 }
 
-/* Those of the listed heads that the policy chooses, that are held, or in `kept` already, and with
- * them the ones that have to stay beside them. */
+/* Adds those listed heads that the policy chooses, that are held, or already in `kept`, and the
+ * ones that have to stay beside them. */
 static int add_listed(struct snapshots *snapshots, const struct kept_head *heads, size_t count,
                       const struct numbers *held, struct kept *kept)
 {
@@ -118,8 +119,8 @@ static void add_named(struct snapshots *snapshots, const struct kept_head *heads
 
 /* --- all that stays --------------------------------------------------------------------------- */
 
-/* In the order of their numbers. Clocks may have gone back between two heads, so that one counts as
- * no younger than those behind it. */
+/* Sorts the heads by number. A clock may have gone back between two heads, so a head counts as no
+ * younger than the heads behind it. */
 static void settle(struct kept *kept)
 {
     vector_sort(&kept->heads, compare_u64);
@@ -133,7 +134,8 @@ static void settle(struct kept *kept)
         struct kept_head *head = &kept->heads.at[i];
         head->max_id = max_u64(head->max_id, head[-1].max_id);
     }
-    size_t count = 0; /* one with several names, or that the policy chooses too, is there once */
+    /* a head that has several names, or that the policy chooses too, is kept once */
+    size_t count = 0;
     for (size_t i = 0; i < kept->heads.count; i++)
         if (count == 0 || kept->heads.at[count - 1].number != kept->heads.at[i].number)
             kept->heads.at[count++] = kept->heads.at[i];
@@ -171,7 +173,7 @@ bool kept_names_run(const struct kept *kept, uint64_t run)
     return kept->runs.count && vector_search(&kept->runs, &run, compare_u64);
 }
 
-/* How many of them are, by the medium's clock, no younger than this. */
+/* Returns how many of the heads are, by the medium's clock, no younger than `time`. */
 static size_t count_until(const struct kept *kept, int64_t time)
 {
     size_t first = 0, end = kept->heads.count;
@@ -185,7 +187,7 @@ static size_t count_until(const struct kept *kept, int64_t time)
     return first;
 }
 
-/* The heads from before the pack was unreferenced. */
+/* Returns the number of heads from before the pack was unreferenced. */
 static size_t count_of_its_time(const struct kept *kept, const struct view_remote_pack *pack,
                                 int64_t slack)
 {

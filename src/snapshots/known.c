@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What heads and names say: read once, and known from one pass of gc to the next. */
+/* The content of heads and names: read once, and kept from one pass of gc to the next. */
 #include "snapshots/internal.h"
 
 #include "base/log.h"
@@ -7,7 +7,7 @@
 #include "prefix/heads.h"
 #include "prefix/named.h"
 
-#define READS_MAX 256u /* heads that are read in one pass; the next one goes on */
+#define READS_MAX 256u /* heads that are read in one pass; the next pass continues */
 #define READ_THREADS 8u
 
 static struct known_head know(const struct head *head)
@@ -66,7 +66,7 @@ struct reading {
 };
 DEFINE_VECTOR(readings, struct reading);
 
-/* One that is damaged counts as read: it says nothing. */
+/* A damaged head counts as read, without content. */
 static void read_known(void *arg)
 {
     struct reading *reading = arg;
@@ -105,7 +105,7 @@ int known_learn_heads(struct snapshots *snapshots, const struct kept_head *heads
     struct known_heads old = *known;
     struct readings readings = {0};
     *known = (struct known_heads){0};
-    vector_reserve(known, count); /* places stay where they are */
+    vector_reserve(known, count); /* so that the elements do not move */
     *ret_all = true;
     for (size_t i = 0; i < count; i++) {
         struct known_head *found = vector_search(&old, &heads[i].number, compare_u64);
@@ -128,7 +128,7 @@ int known_learn_heads(struct snapshots *snapshots, const struct kept_head *heads
 
 /* --- names ------------------------------------------------------------------------------------ */
 
-/* What a damaged object names is not known, so nothing may go. */
+/* The content of a damaged name is not known, so no head may be deleted. */
 static int learn_name(struct snapshots *snapshots, const char *name, struct known_name *ret,
                       bool *ret_is_known)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Snapshots get names, other names, and lose them. The thread that publishes does it, between its
- * rounds, as it does gc: so no head that gets a name goes meanwhile. One at a time; who asks may go
- * away. */
+/* Adds, changes and removes names of snapshots. The thread that publishes does this between its
+ * rounds, as it does gc: so a head that gets a name is not deleted meanwhile. One request at a
+ * time; the requester may disconnect. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -10,15 +10,15 @@
 #include "prefix/named.h"
 #include "snapshots/internal.h"
 
-/* -errno, and why for people. */
+/* Returns `error`, and sets a text for people. */
 static int fail(struct naming_state *state, int error, const char *fmt, const char *name)
 {
     (void)snprintf(state->text, sizeof state->text, fmt, name);
     return error;
 }
 
-/* Earlier versions, whose gc knows no names, refuse the newest head from then on: before a name is
- * there that they would not know. */
+/* Publishes the head again, marked as having names, so that earlier versions, whose gc does not
+ * know names, refuse the prefix from then on: before the first name exists. */
 static int tell_of_names(struct snapshots *snapshots)
 {
     struct prefix *prefix = snapshots->prefix;
@@ -76,7 +76,7 @@ static int find(struct prefix *prefix, const char *name, struct named_snapshot *
     return r == -ENOENT ? fail(state, r, "there is no snapshot '%s'", name) : r;
 }
 
-/* `until`: what holds as long as the name is there. */
+/* `until`: a text that says what holds as long as the name exists. */
 static int remove_name(struct snapshots *snapshots, const char *name, const char *until,
                        struct naming_state *state)
 {
@@ -88,7 +88,8 @@ static int remove_name(struct snapshots *snapshots, const char *name, const char
     return r;
 }
 
-/* First it has both names: a crash in between loses neither, and the same request ends it. */
+/* First the snapshot has both names: a crash in between loses neither, and the same request
+ * completes the change. */
 static int change_name(struct snapshots *snapshots, const struct naming *naming,
                        struct naming_state *state)
 {
@@ -100,7 +101,7 @@ static int change_name(struct snapshots *snapshots, const struct naming *naming,
                        "; the snapshot has both names until the same command succeeds", state);
 }
 
-/* Also of a damaged one. */
+/* Removes a name, also a damaged one. */
 static int take_name(struct snapshots *snapshots, const struct naming *naming,
                      struct naming_state *state)
 {
@@ -125,7 +126,8 @@ static int carry_out(struct snapshots *snapshots, const struct naming *naming,
     }
 }
 
-/* A state that is to have a name waits for its head. */
+/* Takes the request if it can be carried out: a state that shall be named waits until a head has
+ * it. */
 static bool take_request(struct snapshots *snapshots, uint64_t published, struct naming *ret)
 {
     LOCK_SCOPE(&snapshots->lock);
@@ -176,7 +178,7 @@ int snapshots_ask(struct snapshots *snapshots, const struct naming *naming, uint
     return is_busy ? -EBUSY : 0;
 }
 
-/* The thread that publishes may have ended before it got to it. */
+/* The thread that publishes may have ended before it carried out the request. */
 void snapshots_look(struct snapshots *snapshots, struct naming_state *ret)
 {
     mutex_lock(&snapshots->lock);

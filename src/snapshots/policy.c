@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The policy of -o keep, which is restic's: each rule goes from the newest state to the oldest, and
- * chooses the first one of each hour, day or week that it meets, until it has chosen as many as it
- * says. */
+/* The policy of -o keep, the same as restic's: each rule goes from the newest state to the oldest,
+ * and chooses the first state of each hour, day or week that it meets, until it has chosen as many
+ * as its number. */
 #include "base/clock.h"
 #include "snapshots/policy.h"
 
@@ -12,7 +12,7 @@
 struct rule {
     uint32_t left;
     int64_t unit, shift;
-    int64_t last; /* the newest unit that it has chosen in; -1: none yet */
+    int64_t last; /* the newest unit of time of which it chose a state; -1: none yet */
 };
 
 static bool rule_chooses(struct rule *rule, int64_t published)

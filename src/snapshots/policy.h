@@ -9,6 +9,6 @@ struct keep_state {
     int64_t published;
     bool stays;
 };
-/* Sets `stays` of those that the policy chooses; ascending. Of neighbours with one cut, which are
- * one state, only the last is looked at. */
+/* Sets `stays` in the states that the policy chooses; ascending. Neighbours with one cut are one
+ * state: only the last of them is considered. */
 void keep_choose(const struct head_keep *keep, struct keep_state *states, size_t count);
