@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inodes of the union as those of this node. */
+/* Compares inodes of the union with those of this node, and makes these equal. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -136,7 +136,7 @@ static struct record version_of(const struct view_inode *inode)
                            .count = VIEW_COUNT_ELSEWHERE};
 }
 
-/* Of a directory, times are those of what happened in it here. */
+/* The times of a directory are those of changes in it on this node. */
 static int take_attributes(struct take *take, const struct view_inode *inode,
                            const struct ns_inode *local)
 {
@@ -174,7 +174,7 @@ int take_inode(struct take *take, uint64_t ino)
     int r = view_inode(take->view, ino, &inode);
     if (r == 0)
         r = ns_inode(take->ns, alias ? alias->local : ino, &local);
-    if (r < 0 || local.nlink == 0) /* its name comes, or goes, with a directory */
+    if (r < 0 || local.nlink == 0) /* its name is added, or removed, with a directory */
         return r == 0 || r == -ENOENT ? TAKEN_DONE : r;
     if (local.nascent || touched_has_inode(take->touched, local.ino))
         return take_later(take, ino, NULL, "newer here");

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names of the union as those of this node, one directory after the other.
+/* Makes names of this node equal to those of the union, one directory after the other.
  *
- * An inode loses its last name here only where the union has no name of it. So what only moves
- * keeps a name throughout: it gets the new one first. And one of this node's own only where the
- * union has the inode still: then another node removed or replaced it. Its end (REAP), when nobody
- * has it open, is the only thing of all this that is told: with it the union loses the inode. */
+ * An inode loses its last name here only if the union has no name of it. So an inode that only
+ * moves always has a name: the new one is added first. An inode of this node loses its last name
+ * only if the union still has the inode, without a name: then another node removed or replaced the
+ * file. The end of such an inode (REAP), when nobody has it open, is the only operation of take
+ * that is published: by it the union loses the inode. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -26,8 +27,8 @@ struct listed {
 /* A part of a directory. */
 struct listing {
     VECTOR(struct listed) list;
-    uint64_t last; /* cookie of the last one; the next part begins behind it */
-    bool is_full;  /* there may be more */
+    uint64_t last; /* cookie of the last entry; the next part begins behind it */
+    bool is_full;  /* there may be more entries */
 };
 
 static int add_listed(const struct view_entry *entry, const char *name, size_t name_len, void *arg)
@@ -47,7 +48,7 @@ static void next_part(struct listing *listing)
     listing->is_full = false;
 }
 
-/* Of two results, what is left to do. */
+/* Combines two results: an error, else TAKEN_LATER, prevails. */
 static int worse(int a, int b)
 {
     return a < 0 || (a == TAKEN_LATER && b >= 0) ? a : b;
@@ -56,8 +57,8 @@ static int worse(int a, int b)
 /* --- what the union says of an inode of this node --------------------------------------------- */
 
 enum standing {
-    IS_THERE,  /* it has a name in the union, or what stands for it has */
-    IS_GONE,   /* it had one */
+    IS_THERE,  /* it, or the inode that stands for it, has a name in the union */
+    IS_GONE,   /* it had a name */
     IS_UNKNOWN /* the union never had it */
 };
 
@@ -80,7 +81,7 @@ static int stands_dir(struct take *take, uint64_t ino, uint64_t *ret_ino)
     return IS_UNKNOWN;
 }
 
-/* *ret_names: how many it has there. */
+/* *ret_names: how many names the union has of it. */
 static int stands_file(struct take *take, uint64_t ino, uint32_t *ret_names)
 {
     struct view_inode inode;
@@ -133,8 +134,8 @@ static int remove_file(struct take *take, uint64_t dir, const struct listed *nam
                       is_lost ? "the union never had it" : "the union has another name of it");
 }
 
-/* As stands_dir(). One that joined another in the union, which is here as well, is gone: what was
- * in it goes there. */
+/* As stands_dir(). A directory that joined another one in the union, which exists here as well,
+ * counts as gone: its entries move there. */
 static int stands_dir_alone(struct take *take, uint64_t ino)
 {
     uint64_t other, local;
@@ -170,7 +171,7 @@ static int remove_directory(struct take *take, uint64_t dir, const struct listed
     return unlink_name(take, dir, name);
 }
 
-/* A name that the union does not have. */
+/* Removes a name that the union does not have. */
 static int remove_entry(struct take *take, uint64_t dir, const struct listed *name)
 {
     struct ns_inode inode;
@@ -195,7 +196,7 @@ static int note_place(const struct view_entry *entry, const char *name, size_t n
     return 1;
 }
 
-/* From the only name that it has here. */
+/* Moves the inode from the only name that it has here. */
 static int move_entry(struct take *take, uint64_t dir, const struct listed *name,
                       const struct ns_inode *inode)
 {
@@ -221,13 +222,14 @@ static int move_entry(struct take *take, uint64_t dir, const struct listed *name
     return r < 0 ? r : TAKEN_DONE;
 }
 
-/* It has another name here: that goes with its directory. */
+/* Adds a name. The other name that the inode has here is removed with its own directory. */
 static int add_link(struct take *take, uint64_t dir, const struct listed *name,
                     const struct ns_inode *inode)
 {
     if (inode->nlink == 0) {
-        /* Removed here, where another node had moved it before: it comes back. The kernel may know
-         * the old one as long as it likes, by a name of before. */
+        /* The inode was removed here after another node had moved it: it is created again once the
+         * old one has ended. The kernel may know the old one as long as it likes, by an earlier
+         * name. */
         if (!store_owns_inode(take->options.store, inode->ino))
             vector_add(&take->nameless, inode->ino);
         return take_later(take, inode->ino, name->name, "it was removed here");
@@ -246,7 +248,7 @@ static int add_new(struct take *take, uint64_t dir, const struct listed *name)
 {
     struct view_inode inode;
     int r = view_inode(take->view, name->ino, &inode);
-    if (r < 0) /* another head is shown since it was listed */
+    if (r < 0) /* another head is shown since the directory was listed */
         return r == -ENOENT ? take_later(take, name->ino, name->name, "gone since") : r;
     if (!S_ISDIR(inode.attrs.mode) && store_owns_inode(take->options.store, inode.ino))
         return take_later(take, inode.ino, name->name, "a file of this node, which it has no more");
@@ -256,7 +258,7 @@ static int add_new(struct take *take, uint64_t dir, const struct listed *name)
     return TAKEN_DONE;
 }
 
-/* The name is free here. */
+/* Adds an entry whose name is free here. */
 static int add_entry(struct take *take, uint64_t dir, const struct listed *name)
 {
     struct ns_inode inode;
@@ -276,7 +278,8 @@ static int add_entry(struct take *take, uint64_t dir, const struct listed *name)
     return moves ? move_entry(take, dir, name, &inode) : add_link(take, dir, name, &inode);
 }
 
-/* What has the name here has another one in the union: it waits for that beside it. */
+/* The inode that has the name here has another name in the union: meanwhile it gets a name
+ * beside. */
 static int move_aside(struct take *take, uint64_t dir, const struct listed *name, uint64_t ino)
 {
     struct listed aside = {.ino = ino};
@@ -299,7 +302,7 @@ static int move_aside(struct take *take, uint64_t dir, const struct listed *name
     return r < 0 ? r : TAKEN_DONE;
 }
 
-/* Another inode has the name here. */
+/* Frees a name that another inode has here. */
 static int clear_name(struct take *take, uint64_t dir, const struct listed *name, uint64_t ino)
 {
     struct ns_inode inode;
@@ -319,7 +322,8 @@ static int clear_name(struct take *take, uint64_t dir, const struct listed *name
     return moves ? move_aside(take, dir, name, ino) : remove_entry(take, dir, &own);
 }
 
-/* A directory that both have under this name, and that the union has by another number. */
+/* Joins a directory that exists on both sides under this name, and has another number in the
+ * union. */
 static int join_directory(struct take *take, const struct listed *name, uint64_t ino)
 {
     uint64_t other;
@@ -429,7 +433,7 @@ int take_directory(struct take *take, uint64_t ino)
 {
     uint64_t dir;
     int r = take_local_dir(take, ino, &dir);
-    if (r < 0) /* it comes with the directory that it is in */
+    if (r < 0) /* it is created when its parent directory is compared */
         return r == -ENOENT ? TAKEN_DONE : r;
     int later = take_there(take, ino, dir);
     if (later >= 0)

@@ -78,7 +78,7 @@ static void note_trouble(struct take *take, const char *text)
     (void)snprintf(take->locked.status.trouble, sizeof take->locked.status.trouble, "%s", text);
 }
 
-/* Until more was signalled than `seen`, or for `ms`. */
+/* Waits until more than `seen` events were signalled, or for `ms`. */
 static void pause_for(struct take *take, uint64_t seen, int64_t ms)
 {
     if (!atomic_load(&take->stops))
@@ -106,7 +106,7 @@ bool take_await_content(struct take *take, int64_t until_ns)
 
 /* --- the store that follows ------------------------------------------------------------------- */
 
-/* The others show a newer head. In a thread of theirs. */
+/* The store that follows shows a newer head. Called in a thread of that store. */
 static void note_change(const uint64_t *inos, size_t count, bool has_content, void *arg)
 {
     (void)has_content;
@@ -118,7 +118,7 @@ static void note_change(const uint64_t *inos, size_t count, bool has_content, vo
     event_signal(&take->event);
 }
 
-/* Once: the thread of the turns waits for the same event. */
+/* Signals once only: the thread of the turns waits for the same event. */
 static void note_looked(struct take *take)
 {
     if (!atomic_exchange(&take->has_looked, true))
@@ -131,7 +131,8 @@ static void note_open(struct take *take)
         event_signal(&take->event);
 }
 
-/* There is a newer union head, and none is followed yet. In the thread of the merger. */
+/* There is a newer union head, and the store that follows is not open yet. Called in the thread of
+ * the merger. */
 static void note_union(void *arg)
 {
     struct take *take = arg;
@@ -171,14 +172,14 @@ static bool open_others(struct take *take)
     fs_show_others(take->options.fs, take->others);
     note_open(take);
     store_hear_union(take->options.store, follow_now, take);
-    follow_now(take); /* there may be one since it was opened */
+    follow_now(take); /* there may be a newer head since the store was opened */
     return true;
 }
 
 /* --- which head ------------------------------------------------------------------------------- */
 
-/* After a crash the others may show an earlier head than the one whose names were taken: these
- * would go, and come again. */
+/* The file with the number of the head whose names were taken last: after a crash the store that
+ * follows may show an earlier head, by which names would be removed and come back. */
 static char *taken_path(const struct take *take)
 {
     return xasprintf("%s/taken", take->commit->local->path);
@@ -200,8 +201,8 @@ static void write_taken(const struct take *take, uint64_t head)
         (void)fclose(file);
 }
 
-/* STORE/head is written behind the change of the view: what the view shows is not older. -ENOENT:
- * there is none, or it lacks what an earlier daemon did here. */
+/* STORE/head is written after the view is changed: so the view is not older than this head.
+ * -ENOENT: there is no head, or it lacks operations of an earlier daemon of this node. */
 static int find_head(struct take *take, uint64_t *ret_number)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -234,7 +235,7 @@ static int add_entry(const struct view_entry *entry, const char *name, size_t na
     return 0;
 }
 
-/* All that the union has, directories before what is in them. */
+/* Adds all inodes of the union, directories before their entries. */
 static int add_all(struct take *take)
 {
     struct all all = {.take = take};
@@ -272,7 +273,7 @@ static int take_one(struct take *take, uint64_t ino)
     return r;
 }
 
-/* Each inode that is pending now, once. *ret_done: how many are so no more. */
+/* Compares each inode that is pending now, once. *ret_done: how many are no longer pending. */
 static int take_each(struct take *take, size_t *ret_done)
 {
     struct ino_set *now = take->pending, *item, *next;
@@ -298,8 +299,8 @@ static void tell_of(struct take *take, struct take_inos *inos, bool has_content)
     inos->count = 0;
 }
 
-/* What this node did is merged, and yet something shows here otherwise than in the union: that is
- * to pass within seconds. */
+/* Everything that this node did is merged, and yet an inode differs from the union: this has to
+ * pass within seconds. */
 static void watch_later(struct take *take)
 {
     int64_t now = clock_monotonic_ns();
@@ -311,7 +312,7 @@ static void watch_later(struct take *take)
     if (now - take->later_since < LATER_SAID_NS)
         return;
     log_warn("nodes: this mount does not show all as other nodes do: %s", take->later);
-    take->later_since = INT64_MAX; /* said once */
+    take->later_since = INT64_MAX; /* warned once */
 }
 
 static int take_pending(struct take *take)
@@ -367,8 +368,8 @@ static void *run_turns(void *arg)
         seen = event_count(&take->event);
         uint64_t heads = head_count(take);
         cause_clear();
-        /* What was newer here may be merged now, although no later head came: the head that the
-         * others show is read before it is noted there. */
+        /* A change that was newer here may be merged now, although no later head was shown: the
+         * head that the store that follows shows is read before it is noted there. */
         int r = heads == known && !take->pending ? 0 : turn(take);
         if (r == 0) {
             known = heads;
