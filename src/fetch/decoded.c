@@ -51,7 +51,7 @@ struct decoded *decoded_find(struct decoded_set *set, const struct chunk_name *n
     return place;
 }
 
-/* The least recently used place that nothing holds. NULL: there is none. */
+/* Returns the least recently used place that nothing holds. NULL: there is none. */
 static struct decoded *free_place_locked(struct decoded_set *set)
 {
     check_held(&set->lock);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Eviction: a pack leaves NVMe when the published remote has every chunk that lives in it. A batch
- * says so first (DROP with EVICTED: the chunks keep their references), then the file goes.
+/* Eviction: a pack leaves NVMe when the published remote has every chunk that lives in it. First a
+ * batch records this (DROP with EVICTED: the chunks keep their references), then the file is
+ * deleted.
  *
- * Which: the least recently used (commit/pack_clocks.c); after a mount the oldest go first. What
- * is pinned (pins.c) stays. */
+ * The least recently used packs go first (commit/pack_clocks.c); after a mount the oldest ones.
+ * Packs with pinned chunks (pins.c) stay. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/vector.h"
@@ -15,9 +16,10 @@
 
 #define CANDIDATES 256u
 #define EVERY_NS (100ll * 1000000)
-#define REST_NS (2ll * 1000000000) /* when nothing was found */
-#define NONE_NS (2ll * 1000000000) /* nothing was found for so long: nothing will be */
-#define MOVE_BYTES_MAX (20 * MIB)  /* that leave packs of others in one round: less than a pack */
+#define REST_NS (2ll * 1000000000) /* after a round that found no pack */
+#define NONE_NS (2ll * 1000000000) /* after so long without a pack, none will be found */
+/* of the chunks that are moved to new packs in one round: less than a pack */
+#define MOVE_BYTES_MAX (20 * MIB)
 
 /* --- which packs may go ----------------------------------------------------------------------- */
 
@@ -36,8 +38,8 @@ struct judging {
     uint64_t pack;
 };
 
-/* Is the chunk live, and has it its place in this pack? 1, 0 or -errno. `ret_is_base`: others on
- * NVMe rest on it, which leave first. */
+/* Returns 1 if the chunk is live and has its place in this pack, 0 or -errno. `ret_is_base`: other
+ * chunks on NVMe refer to it, and have to leave first. */
 static int lives_in(struct store *store, const struct chunk_name *name, uint64_t pack,
                     bool *ret_is_base)
 {
@@ -61,7 +63,8 @@ static int judge_chunk(const struct chunk_entry *entry, void *arg)
     return may_go ? 0 : -EBUSY;
 }
 
-/* First the mark, then the questions: a thread that refers to a chunk from now on sees the mark. */
+/* The pack is marked before the checks: a thread that refers to one of its chunks from now on sees
+ * the mark. */
 static bool mark_pack_to_evict(struct store *store, uint64_t pack)
 {
     if (!packs_begin_drop(store->commit.packs, pack))
@@ -92,7 +95,7 @@ struct candidates {
     struct store *store;
     struct candidate list[CANDIDATES];
     size_t count;
-    bool goes_on;           /* there may be more after the last */
+    bool goes_on;           /* there may be more behind the last candidate */
     struct candidate after; /* pack 0: from the start */
 };
 
@@ -101,7 +104,7 @@ static bool is_before(const struct candidate *a, const struct candidate *b)
     return a->used != b->used ? a->used < b->used : a->pack < b->pack;
 }
 
-/* Keeps those that were used least recently, in order. */
+/* Keeps the packs that were used least recently, in order. */
 static int add_candidate(const struct view_pack *pack, void *arg)
 {
     struct candidates *all = arg;
@@ -121,8 +124,8 @@ static int add_candidate(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* Packs, marked as dropping, that the remote has all that lives in: the least recently used, of
- * `bytes` together or a little more, at most `max`. */
+/* Returns packs, marked as dropping, whose live chunks are all in the remote: the least recently
+ * used ones, of `bytes` together or a little more, at most `max`. */
 static size_t choose_packs(struct store *store, uint64_t bytes, uint64_t *ids, size_t max)
 {
     struct pinned pinned;
@@ -157,7 +160,7 @@ static size_t choose_packs(struct store *store, uint64_t bytes, uint64_t *ids, s
     return count;
 }
 
-/* --- because it was asked for ----------------------------------------------------------------- */
+/* --- on request --- */
 
 struct moving_out {
     struct store *store;
@@ -180,7 +183,8 @@ static bool is_asked_to_evict(const struct evict_request *request, const struct 
            bsearch(name, request->names, request->count, sizeof *name, compare_names);
 }
 
-/* First round: what would go and what must stay; second: what must stay moves. */
+/* First call: counts the chunks that would go and those that must stay; second call: moves those
+ * that must stay. */
 static int sort_out(const struct chunk_entry *entry, void *arg)
 {
     struct moving_out *out = arg;
@@ -206,7 +210,7 @@ static int sort_out(const struct chunk_entry *entry, void *arg)
     return out->move ? gc_move_chunk(entry, &out->moving) : 0;
 }
 
-/* True: the pack may be dropped, what stays of it is in a new one. */
+/* True: the pack may be dropped; the chunks that stay are in a new pack. */
 static bool empty_pack(struct moving_out *out, uint64_t *moved)
 {
     struct store *store = out->store;
@@ -240,7 +244,7 @@ static bool empty_pack(struct moving_out *out, uint64_t *moved)
 
 DEFINE_VECTOR(pack_ids, uint64_t);
 
-/* Packs on NVMe in which chunks of the request lie, each once. */
+/* Returns the packs on NVMe that hold chunks of the request, each once. */
 static struct pack_ids packs_to_evict(struct store *store, const struct evict_request *request)
 {
     struct pack_ids packs = {0};
@@ -277,8 +281,9 @@ static size_t serve_request(struct store *store, struct evict_request *request, 
         if (empty_pack(&out, &moved))
             ids[count++] = packs.at[i];
     }
-    /* Packs that were looked at and stay are looked at again in the next round, with the rest. */
-    bool more_may_come = request->base_bytes > 0; /* those that rest on them have left by then */
+    /* Packs that were checked and stay are checked again in the next round, with the rest. */
+    /* the chunks that refer to them have left by then */
+    bool more_may_come = request->base_bytes > 0;
     *ret_all = (i == packs.count && !more_may_come) || count == 0;
     free(out.moving.raw);
     free(out.moving.stored);
@@ -286,8 +291,8 @@ static size_t serve_request(struct store *store, struct evict_request *request, 
     return count;
 }
 
-/* The same for a caller of evict_now(); what must stay of their packs is added to a new one,
- * as by a compaction. */
+/* Chooses packs for a caller of evict_now(); chunks that must stay are added to a new pack, as by a
+ * compaction. */
 static size_t choose_requested(struct store *store, uint64_t *ids, size_t max)
 {
     mutex_lock(&store->fetch->evict.lock);
@@ -303,8 +308,8 @@ static size_t choose_requested(struct store *store, uint64_t *ids, size_t max)
     return count;
 }
 
-/* After each choose_requested(), when its packs are gone, or could not be dropped: the waiter is
- * told. */
+/* Called after each choose_requested(), when its packs are gone, or could not be dropped: adds to
+ * the result, and wakes the waiter after the last round. */
 static void end_requested(struct store *store, bool dropped)
 {
     LOCK_SCOPE(&store->fetch->evict.lock);
@@ -348,8 +353,8 @@ void evict_stop(struct store *store)
 
 /* --- the writeback thread's round ------------------------------------------------------------- */
 
-/* Nothing was found that could go. It may be that packs are in use for a moment, or were published
- * this instant: only when that lasts is NVMe full. */
+/* No pack could be evicted. Packs may be in use for a moment, or were published just now: NVMe
+ * counts as full only when this lasts. */
 static void note_none(struct store *store)
 {
     struct evict *evict = &store->fetch->evict;
@@ -362,7 +367,8 @@ static void note_none(struct store *store)
     event_signal(room_more(store->commit.room));
 }
 
-/* Chooses packs to go because room is short, or will be: early, so that writers need not wait. */
+/* Chooses packs to evict because room is short, or will be: early, so that writers need not
+ * wait. */
 static size_t choose_for_room(struct store *store, bool now, uint64_t *ids, size_t max)
 {
     struct evict *evict = &store->fetch->evict;
@@ -414,7 +420,8 @@ uint64_t evict_possible(struct store *store)
     struct view_remote remote = view_remote(store->local.view);
     if (!remote_has_ours(store->remote) || !remote.tracks || remote.is_whole || pinned >= packs)
         return 0;
-    /* Chunks the remote lacks were written last: a pack at each end holds other things, too. */
+    /* The chunks that the remote lacks were written last: the packs at both ends of them hold other
+     * chunks, too. */
     uint64_t stays =
         pinned + remote.pending_bytes + (remote.pending_chunks ? 2 * TIER_RESERVE_UNIT : 0);
     return packs > stays ? packs - stays : 0;

@@ -1,44 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Content of files, from whatever tier has it, and which of it is on NVMe. The part of it for fs/
- * and above, which include store/store.h. Threads: any. */
+/* Reads content of files from whichever tier has it, and manages which of it is on NVMe. The part
+ * for fs/ and above, which include store/store.h. Threads: any. */
 #pragma once
 
 #include "remote/remote.h"
 
-/* The reach of a read. */
+/* How far a read may reach. */
 enum fetch_reach {
-    STORE_REACH_LOCAL,  /* NVMe */
-    STORE_REACH_REMOTE, /* and the remote: may take as long as that is patient */
+    STORE_REACH_LOCAL,  /* NVMe only */
+    STORE_REACH_REMOTE, /* also the remote: may take as long as the remote is retried */
 };
 
-/* The answer to a read: an error, or its content, in memory that is valid until the reply function
+/* The answer to a read: an error, or the content, in memory that is valid until the reply function
  * returns. */
 struct fetch_answer {
     uint64_t ino;
-    int error; /* -ENOENT: there is no such file; -EIO: damage, or the remote did not give it;
-                  -ESTALE: another state is shown by now */
+    /* -ENOENT: there is no such file; -EIO: damage, or the remote did not return it; -ESTALE:
+     * another state is shown by now */
+    int error;
     size_t length;
     const struct iovec *iov;
     size_t iov_count; /* at most 512 */
 };
 
-/* `ino`: also of an earlier state that is open (commit/past_views.h). -ESTALE: it is not. */
+/* `ino`: of the current state, or of an earlier state that is open (commit/past_views.h). -ESTALE:
+ * that state is not open. */
 struct fetch_read_request {
     uint64_t ino, offset;
     size_t length;
-    bool may_be_short; /* what comes before damage is given, instead of -EIO */
-    /* NULL, or called first, with what the file is now; in the calling thread, and without
+    bool may_be_short; /* the bytes before damage are returned, instead of -EIO */
+    /* NULL, or called first, with the current state of the file; in the calling thread, without
      * locks. */
     void (*looked)(const struct commit_now *now, void *arg);
     void *looked_arg;
     void (*reply)(const struct fetch_answer *answer, void *arg);
     void *arg;
 };
-/* Reads what there is of [offset, offset + length) of the file as it is now, staged or durable, and
- * calls `reply` once: before it returns, if all is in memory; else in a thread that may wait for
- * NVMe or the remote, possibly before it returns. Does no I/O itself but RocksDB's. */
+/* Reads [offset, offset + length), up to its end, of the file as it is now, staged or durable, and
+ * calls `reply` once: before the call returns, if all content is in memory; else in a thread that
+ * may wait for NVMe or the remote, possibly before the call returns. Itself does no I/O except by
+ * RocksDB. */
 void fetch_start_read(struct store *store, const struct fetch_read_request *request);
-/* The same into `buf`, in this thread: exactly `length` bytes, with zeros past the end. Blocks. */
+/* As fetch_start_read(), into `buf`, in this thread: exactly `length` bytes, with zeros past the
+ * end. Blocks. */
 struct fetch_read {
     uint64_t ino, offset;
     void *buf;
@@ -46,46 +50,48 @@ struct fetch_read {
     enum fetch_reach reach;
 };
 struct fetch_read_end {
-    size_t good; /* bytes that are good from the start: fewer with an error, or beyond reach */
-    bool is_beyond_reach; /* the rest was not read: it would have to come from further away */
+    size_t good; /* bytes that are valid from the start: fewer with an error, or beyond reach */
+    /* the rest was not read: it would have to be read from a tier beyond `reach` */
+    bool is_beyond_reach;
 };
 CAIRN_MUST_CHECK int fetch_read(struct store *store, const struct fetch_read *how,
                                 struct fetch_read_end *ret);
 /* Returns when no read is under way. No caller starts new ones. */
 void fetch_end_reads(struct store *store);
-/* The zeros with which holes are answered: into the page tables, as stage_map_parts(). */
+/* Maps the zeros that holes are answered with into the page tables, as stage_map_parts(). */
 void fetch_map_zeros(void);
 
-/* --- what is on NVMe, because it was asked for ------------------------------------------------ */
+/* --- content that is on NVMe because it was requested --- */
 
 struct warm_status {
     bool ended;
-    int error;            /* negative: it could not look at everything; -ECANCELED */
-    uint64_t total_bytes; /* stored; to be fetched, or that could leave */
+    int error;            /* negative: the job could not visit everything; -ECANCELED */
+    uint64_t total_bytes; /* stored bytes that are to be fetched, or that could be evicted */
     uint64_t done_bytes;
-    uint64_t failed_bytes;   /* the remote did not give them */
+    uint64_t failed_bytes;   /* the remote did not return them */
     uint64_t not_kept_bytes; /* fetched, but NVMe has no room */
     uint64_t other_bytes;    /* of other nodes' files, which are fetched when they are read */
     uint64_t dropped_bytes;  /* evicted */
-    /* that stay: pinned; not in the published remote; in use */
+    /* bytes that stay: pinned; not in the published remote; in use */
     uint64_t pinned_bytes, unpublished_bytes, busy_bytes;
 };
 
-/* Fetches all of a file, or of all below a directory, onto NVMe; or (`evicts`) drops there what the
- * published remote has. At most a few at once: -EBUSY. -ENOTCONN: there is no remote. */
+/* Starts a job that fetches all of a file, or of all files below a directory, onto NVMe; or
+ * (`evicts`) drops there the chunks that the published remote has. At most a few at once: -EBUSY.
+ * -ENOTCONN: there is no remote. */
 CAIRN_MUST_CHECK int fetch_warm_start(struct store *store, uint64_t ino, bool evicts,
                                       uint64_t *ret_job);
-/* The state of a job; known until others need its place. -ENOENT. */
+/* Returns the state of a job; known until another job needs its slot. -ENOENT. */
 CAIRN_MUST_CHECK int fetch_warm_status(struct store *store, uint64_t job, bool cancel,
                                        struct warm_status *ret);
 
-/* Something was pinned, or no longer is. Any thread. */
+/* A pin was set or removed. Any thread. */
 void fetch_pins_changed(struct store *store);
 
-/* --- what files consist of -------------------------------------------------------------------- */
+/* --- which parts files consist of --- */
 
-/* Root hash over the chunk names of the durable version, and stored bytes of its chunks (each
- * counted once per use). */
+/* Returns the root hash over the chunk names of the durable version, and stored bytes of its chunks
+ * (each counted once per use). */
 CAIRN_MUST_CHECK int fetch_content_root(struct store *store, uint64_t ino, uint8_t ret_hash[32]);
 CAIRN_MUST_CHECK int fetch_stored_bytes(struct store *store, uint64_t ino, uint64_t *ret_bytes);
 
@@ -95,30 +101,30 @@ struct survey_part {
     uint64_t offset, length;
     uint32_t uses; /* how many of the references are this part's */
     struct chunk_name name;
-    uint64_t refs; /* to the chunk, of all files */
+    uint64_t refs; /* references to the chunk, by all files */
     uint32_t raw_len, stored_len;
-    uint8_t encoding;          /* enum chunk_encoding; as it is on NVMe, or else in the remote */
-    bool is_local, is_remote;  /* it is on NVMe; the published remote has it */
-    bool is_sound;             /* it has, and could read it when it was asked last */
-    struct chunk_entry remote; /* if it has: how, and what that refers to */
+    uint8_t encoding;          /* enum chunk_encoding; on NVMe, or else in the remote */
+    bool is_local, is_remote;  /* is_local: on NVMe; is_remote: the published remote has it */
+    bool is_sound;             /* the remote has it, and could read it at the last attempt */
+    struct chunk_entry remote; /* if is_remote: its encoding there, and its references */
 };
 struct survey_request {
     uint64_t ino;
-    size_t max;                                            /* parts in one call, holes counted */
-    void (*fn)(const struct survey_part *part, void *arg); /* of a hole it is not called */
+    size_t max;                                            /* parts in one call, including holes */
+    void (*fn)(const struct survey_part *part, void *arg); /* not called for a hole */
     void *arg;
 };
 /* Calls want->fn for parts of the content from *at on; the file may be of an earlier state.
- * *ret_more: there is more, from the new *at on; not so, too, if there is no such file in the
- * durable state. -ESTALE: the earlier state is not open. */
+ * *ret_more: there are more parts, from the new *at on; false also if the durable state has no such
+ * file. -ESTALE: the earlier state is not open. */
 CAIRN_MUST_CHECK int fetch_survey(struct store *store, const struct survey_request *want,
                                   uint64_t *at, bool *ret_more);
-/* Bytes of the file that the remote horizon has passed, and that the remote does not have safely:
- * it lacks them, or they lie in a pack that could not be read. Reads the view only where the remote
- * has such packs or lacks chunks. */
+/* Bytes of the file that the remote horizon has passed, but that are not safe in the remote: it
+ * lacks them, or they lie in a pack that could not be read. Reads the view only if the remote has
+ * such packs or lacks chunks. */
 struct fetch_unsafe {
-    uint64_t lost_bytes;    /* NVMe has not got them either */
-    uint64_t pending_bytes; /* it has: they are uploaded again */
+    uint64_t lost_bytes;    /* NVMe does not have them either */
+    uint64_t pending_bytes; /* NVMe has them: they are uploaded again */
 };
 CAIRN_MUST_CHECK int fetch_remote_damaged(struct store *store, uint64_t ino,
                                           struct fetch_unsafe *ret);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside the store: reading what any tier has, and what of it is on NVMe. What store/ needs of it
- * is in life.h.
+/* Inside the store: reading from any tier, and managing which content is on NVMe. The part for
+ * store/ is in life.h.
  *
- *   plan.c                       one read, from the request to the answer: the table of its states
- *   plan_resolve.c, plan_fill.c  what a range consists of, and how that comes into a buffer: plan.h
- *   decoded.c                    chunks that are decoded once for all who want them: decoded.h
- *   read.c                       life, and what files consist of
- *   pull.c, prefetch.c, warm.c   what is brought from the remote: pull.h
- *   promote.c                    what was fetched goes to NVMe
- *   evict.c                      packs that leave NVMe because the remote has what they hold
- *   pins.c                       chunks that stay, because a user wants it: pins.h */
+ *    plan.c                       one read, from the request to the answer: the table of its states
+ *    plan_resolve.c, plan_fill.c  a range as parts, and how parts are read into a buffer: plan.h
+ *    decoded.c                    chunks that are decoded once for all that need them: decoded.h
+ *    read.c                       life, and the content of files by name
+ *    pull.c, prefetch.c, warm.c   content that is fetched from the remote: pull.h
+ *    promote.c                    fetched chunks are stored on NVMe
+ *    evict.c                      packs are dropped from NVMe if the remote has their chunks
+ *    pins.c                       chunks that stay, because a user pinned them: pins.h */
 #pragma once
 
 #include "commit/shared.h"
@@ -17,7 +17,7 @@
 #include "fetch/fetch.h"
 #include "fetch/life.h"
 
-/* --- what is evicted (evict.c) ---------------------------------------------------------------- */
+/* --- eviction (evict.c) --- */
 
 struct evict_request;
 
@@ -26,28 +26,29 @@ struct evict {
     pthread_cond_t changed;
     struct evict_request *request;
     bool serving, stopping;
-    /* of packs on NVMe that hold what is pinned; UINT64_MAX: not known */
+    /* of packs on NVMe that hold pinned chunks; UINT64_MAX: not known */
     _Atomic uint64_t pinned_bytes;
-    _Atomic uint64_t pins_changed; /* newest operation when a pin was set or removed last */
-    _Atomic bool pins_asked;       /* what is pinned is to be counted */
+    _Atomic uint64_t pins_changed; /* the newest operation when a pin was set or removed last */
+    _Atomic bool pins_asked;       /* requests that pinned bytes are counted */
     _Atomic uint64_t evicted_total;
-    /* nothing was found that could be evicted: not looked for again sooner */
+    /* no pack could be evicted: not tried again before this time */
     _Atomic int64_t none_until;
-    _Atomic int64_t none_since; /* since when; 0: something was */
-    /* The writeback thread's alone. */
+    _Atomic int64_t none_since; /* since when; 0: the last attempt found a pack */
+    /* Used only by the writeback thread. */
     int64_t next_at, pins_at; /* monotonic ns: not before */
     uint64_t pins_counted;    /* pins_changed when pins were counted last */
-    bool pins_final;          /* the view knew of it then */
-    uint64_t none_published;  /* horizon of the remote, when nothing was found */
+    bool pins_final;          /* the view had that operation then */
+    uint64_t none_published;  /* horizon of the remote, when no pack was found */
 };
 
-/* --- all of it (read.c) ----------------------------------------------------------------------- */
+/* --- the whole of fetch/ (read.c) --- */
 
 #define READ_THREADS_MIN 4u
 #define READ_THREADS_MAX 16u
 
-/* Threads that read NVMe and decode, of a machine with so many cores: half of them, as they take
- * some 0.8 s of CPU for a GB, and a restart of all ranks of a node asks for as much as there is. */
+/* Returns how many threads read NVMe and decode on a machine with `cores` cores: half of them, as
+ * decoding takes some 0.8 s of CPU for a GB, and a restart of all ranks of a node uses all threads
+ * that exist. */
 static inline unsigned read_threads_by_cores(long cores)
 {
     return cores / 2 < READ_THREADS_MIN   ? READ_THREADS_MIN
@@ -62,7 +63,7 @@ struct fetch {
     struct decoded_set decoded;
     struct evict evict;
     _Atomic int64_t promoted_at;      /* when the last chunk was promoted; monotonic ns */
-    _Atomic unsigned promote_flushes; /* that are under way */
+    _Atomic unsigned promote_flushes; /* flushes that are under way */
 };
 
 static inline struct pull *pull_of(struct store *store)
@@ -90,20 +91,20 @@ static inline void fetch_view_leave(struct store *store, uint64_t ino, const str
 
 /* --- promote.c -------------------------------------------------------------------------------- */
 
-/* Stores a fetched chunk that stands by itself on NVMe, unless it is there. Waits for room until
+/* Stores a fetched chunk that has no references on NVMe, unless it is there. Waits for room until
  * `until` (monotonic ns), and for a buffer. False: there was no room. */
 bool promote_chunk(struct store *store, const struct chunk_entry *entry, const void *stored,
                    int64_t until);
-/* The same for one that refers to others where it came from: it is encoded anew, by itself.
- * `scratch` has PACKS_SCRATCH_LEN bytes. */
+/* As promote_chunk(), for a chunk that has references in the remote: it is encoded anew, without
+ * references. `scratch` has PACKS_SCRATCH_LEN bytes. */
 bool promote_decoded(struct store *store, const struct chunk_entry *entry, const void *raw,
                      void *scratch, int64_t until);
-/* Returns when all that was promoted is durable, or cannot become so soon. */
+/* Returns when everything that was promoted is durable, or cannot become durable soon. */
 void promote_flush(struct store *store);
 
 /* --- evict.c ---------------------------------------------------------------------------------- */
 
-/* Nothing was found, and nothing will be soon. Any thread. */
+/* Returns whether no pack could be evicted, and none will be soon. Any thread. */
 bool evict_is_hopeless(struct store *store);
 
 struct evict_request {
@@ -111,14 +112,14 @@ struct evict_request {
     size_t count;
     bool done, is_last_round;
     uint64_t going_bytes;       /* stored bytes that leave with this round */
-    uint64_t dropped_bytes;     /* that left */
-    uint64_t pinned_bytes;      /* that stay: a pinned file needs them */
-    uint64_t unpublished_bytes; /* the published remote has them not */
-    uint64_t busy_bytes;        /* their pack is in use, or others on NVMe rest on them */
-    uint64_t busy_pack;         /* one that is in use; 0: none */
-    uint64_t base_bytes;        /* part of busy_bytes: others on NVMe rest on them */
+    uint64_t dropped_bytes;     /* bytes that left */
+    uint64_t pinned_bytes;      /* bytes that stay: a pinned file needs them */
+    uint64_t unpublished_bytes; /* the published remote does not have them */
+    uint64_t busy_bytes;        /* their pack is in use, or other chunks on NVMe refer to them */
+    uint64_t busy_pack;         /* a pack that is in use; 0: none */
+    uint64_t base_bytes;        /* part of busy_bytes: other chunks on NVMe refer to them */
 };
-/* Any thread: has the writeback thread do it, and waits. -ESHUTDOWN. */
+/* Any thread: passes the request to the writeback thread, and waits. -ESHUTDOWN. */
 CAIRN_MUST_CHECK int evict_now(struct store *store, struct evict_request *request);
-/* Ends those that wait. */
+/* Ends the waits of evict_now(). */
 void evict_stop(struct store *store);

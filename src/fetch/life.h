@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* fetch/ from the opening of a store to its end, for store/. */
+/* The life of fetch/ from the opening of a store to its end, for store/. */
 #pragma once
 
 #include "base/base.h"
@@ -9,29 +9,30 @@ struct store;
 
 struct fetch *fetch_new(void);
 void fetch_free(struct fetch *fetch);
-/* The threads. Where it fails, fetch_free() ends them. */
+/* Starts the threads. After a failure fetch_free() ends them. */
 CAIRN_MUST_CHECK int fetch_start(struct store *store);
-/* In this order when the store stops. Nothing new begins; once the remote is interrupted, what is
- * under way ends, and what was promoted is durable, or cannot become so soon. */
+/* Called in this order when the store stops. fetch_stop(): no new work begins. fetch_end(), after
+ * the remote was interrupted: waits until work under way has ended, and promoted chunks are
+ * durable, or cannot become durable soon. */
 void fetch_stop(struct store *store);
 void fetch_end(struct store *store);
 
 /* --- rounds of the writeback thread ----------------------------------------------------------- */
 
-/* Makes what was promoted part of the journal, when it is due. */
+/* Adds promoted chunks to the journal, when it is due. */
 bool promote_round(struct store *store, bool now);
-/* Counts what is pinned anew, when it changed or a client asked what is free. */
+/* Counts pinned bytes anew, when pins changed or a client asked for free space. */
 bool pins_round(struct store *store, bool now);
-/* Packs leave, because room is short or it was asked for. */
+/* Evicts packs, if room is short or on request. */
 bool evict_round(struct store *store, bool now);
-/* May room come free by eviction, or by what is being uploaded? */
+/* Returns whether room may become free by eviction, or by uploads under way. */
 bool evict_may_free(struct store *store);
 
-/* --- what is told of it: any thread ----------------------------------------------------------- */
+/* --- statistics: any thread --- */
 
-/* Bytes of NVMe that eviction could make free: an estimate, from counters. */
+/* Returns how many bytes of NVMe eviction could make free: an estimate, from counters. */
 uint64_t evict_possible(struct store *store);
-/* Bytes that left NVMe since the store was opened. */
+/* Returns how many bytes left NVMe since the store was opened. */
 uint64_t evict_total(const struct store *store);
-/* Most memory that it takes. */
+/* Returns the most memory that fetch/ uses. */
 uint64_t fetch_memory(const struct store *store);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Finds pinned chunks, and counts how much of NVMe they take. The xattr user.cairn.pin is looked
- * for in the view, and among the operations that it does not know yet. */
+/* Finds pinned chunks, and counts how much of NVMe they use. The xattr user.cairn.pin is searched
+ * in the view, and among the operations that the view does not have yet. */
 #include "fetch/pins.h"
 
 #include <sys/stat.h>
 
 #include "base/clock.h"
 
-#define PINS_EVERY_NS (30ll * 1000000000) /* all xattrs are looked at for them */
+#define PINS_EVERY_NS (30ll * 1000000000) /* how often all xattrs are searched for pins */
 #define PIN_NAME "user.cairn.pin"
 
 static uint64_t short_name(const struct chunk_name *name)
@@ -79,8 +79,8 @@ static bool is_pin(const struct record *rec)
            memcmp(rec->name, PIN_NAME, rec->name_len) == 0;
 }
 
-/* Looks at operations that the view does not know yet. An inode that gets another place may come
- * below a directory with a pin: until the view tells, it stays. */
+/* Adds pins of operations that the view does not have yet. An inode that is moved may come below a
+ * directory with a pin: until the view has the move, the inode counts as pinned. */
 static void pin_pending(struct pinned *pinned)
 {
     struct store *store = pinned->store;
@@ -140,7 +140,8 @@ static int add_pinned_pack(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* A pin holds at once, and is gone when the view knows it: pins that changed are counted twice. */
+/* A pin holds at once, and is removed when the view has the operation: so pinned bytes are counted
+ * twice after a change. */
 static bool is_account_due(struct store *store)
 {
     struct evict *evict = &store->fetch->evict;

@@ -5,19 +5,20 @@
 #include "base/vector.h"
 #include "fetch/internal.h"
 
-/* Chunks that stay, by the beginning of their names: a false one stays too, which does no harm. */
+/* Chunks that stay, by the beginning of their names: a wrong match stays too, which does no
+ * harm. */
 struct pinned {
     struct store *store;
     VECTOR(uint64_t) list, dirs;
-    bool any; /* something is pinned */
+    bool any; /* at least one pin exists */
     int error;
-    bool looks_up; /* packs that hold it on NVMe are wanted, too */
+    bool looks_up; /* the packs on NVMe that hold them are requested, too */
     VECTOR(uint64_t) packs;
-    uint64_t pack_bytes; /* of these */
+    uint64_t pack_bytes; /* of these packs */
 };
 
-/* All of it, or an error: then nothing may be evicted. The writeback thread's alone, as pending
- * operations are. */
+/* Finds all pinned chunks, or returns an error: then nothing may be evicted. Only for the writeback
+ * thread, as it reads pending operations. */
 CAIRN_MUST_CHECK int pinned_find(struct store *store, bool looks_up, struct pinned *ret);
 bool pinned_has(const struct pinned *pinned, const struct chunk_name *name);
 void pinned_done(struct pinned *pinned);

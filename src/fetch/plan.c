@@ -1,42 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 /* One read, from the request to the answer.
  *
- * A plan resolves its range once: the stage says what of it lies in memory, and one snapshot of the
- * view says which chunks the rest consists of. From then on all content has names, so compaction,
- * eviction and fetching change where a chunk is read and never what is read.
+ * A plan resolves its range once: the stage has the parts that lie in memory, and one snapshot of
+ * the view has the chunks of the rest. From then on all content has names, so compaction, eviction
+ * and fetching change where a chunk is read, but never which bytes are read.
  *
- *   state    its thread may wait for   what happens there              goes on to
+ *   state    its thread may wait for   action                          next state
  *   -------  ------------------------  ------------------------------  --------------------------
  *   LOOK     nothing                   size and parts of the range,    ANSWER   all is in memory
  *                                      from the stage                  RESOLVE
  *                                      (fetch_start_read() alone)
- *   RESOLVE  nothing, if what is not   parts: memory, holes, chunks,   LEND     without a buffer
- *            staged may lie in         of one generation of the view   FILL     with one
- *            memory; else NVMe                                         RESOLVE  the view moved on
- *   LEND     nothing                   an answer without a copy, from  ANSWER   all parts are there
- *                                      the window that the remote's    WAIT     a chunk is on its
- *                                      bytes are received into                  way
+ *   RESOLVE  nothing, if parts that    parts: memory, holes, chunks,   LEND     without a buffer
+ *            are not staged may be in  of one generation of the view   FILL     with a buffer
+ *            memory; else NVMe                                         RESOLVE  the view changed
+ *   LEND     nothing                   an answer without a copy, from  ANSWER   all parts are in
+ *                                      the window into which bytes of           memory
+ *                                      the remote are received         WAIT     a chunk is on its
+ *                                                                               way
  *                                                                      FILL     else
- *   WAIT     no thread has the plan    a chunk has it, until it has    LEND     in the thread that
- *                                      come or failed                           fetched the chunk
- *   FILL     NVMe                      copies what is in memory,       ANSWER
- *                                      finds a place for each other    FILL     one is in the
- *                                      chunk, decodes it from NVMe,             remote; or in the
- *                                      once for all plans that want it          thread that decodes
- *                                      now                                      one, without a
+ *   WAIT     no thread has the plan    waits with a chunk until it     LEND     in the thread that
+ *                                      has arrived or failed                    fetched the chunk
+ *   FILL     NVMe                      copies parts that are in        ANSWER
+ *                                      memory, finds a place for each  FILL     a chunk is in the
+ *                                      other chunk, decodes it from             remote; or in the
+ *                                      NVMe, once for all plans that            thread that decodes
+ *                                      need it now                              a chunk, without a
  *                                                                               thread until then
  *                                                                      RESOLVE  more parts than a
  *                                                                               plan has, or a
  *                                                                               chunk is gone
- *            the remote                the same, for itself alone, and ANSWER, RESOLVE
- *                                      from the remote
+ *            the remote                the same, for this plan alone,  ANSWER, RESOLVE
+ *                                      and from the remote
  *   ANSWER                             calls the reply function, once
  *
- * plan_step() goes from state to state, by plan_resolve(), plan_lend() and plan_fill(); a chunk
- * ends WAIT by plan_on_arrival(), and a thread that decoded goes on with those that waited for it
- * (plan->woken). plan_queue() changes the thread, plan_answer() answers.
+ * plan_step() moves from state to state, by plan_resolve(), plan_lend() and plan_fill();
+ * plan_on_arrival() ends WAIT when the chunk has arrived, and a thread that decoded a chunk
+ * continues the plans that waited for it (plan->woken). plan_queue() changes the thread,
+ * plan_answer() answers.
  *
- * What holds:
+ * Invariants:
  *
  *   1. Sizes and parts are of one generation (change_generation()) and of one version of the
  *      content, or the plan resolves again.
@@ -50,14 +52,14 @@
  *   5. PLAN_TRIES bounds how often a plan resolves. Then the missing chunk is damage, and the cause
  *      of the error names it.
  *
- * Threads: one at a time has a plan; its fields need no lock. */
+ * Threads: a plan belongs to one at a time; its fields need no lock. */
 #include <sys/mman.h>
 
 #include "base/cause.h"
 #include "fetch/plan.h"
 #include "remote/follow.h"
 
-#define LOOK_PARTS 512u /* of an answer from the stage */
+#define LOOK_PARTS 512u /* parts of an answer from the stage */
 
 static _Alignas(4096) const uint8_t zeros[ZEROS_LEN];
 
@@ -100,8 +102,8 @@ void plan_fail(struct plan *plan, int error, size_t good)
     plan->state = PLAN_ANSWER;
 }
 
-/* Objects that an old head names may be deleted: a follower that lags has to look before it is
- * called damage. */
+/* Objects that an old head names may be deleted: a follower that lags reads the newest head before
+ * this counts as damage. */
 static bool plan_is_outdated(const struct plan *plan)
 {
     struct store *store = plan->store;
@@ -110,7 +112,7 @@ static bool plan_is_outdated(const struct plan *plan)
     return plan->generation != change_generation_now(store->commit.change);
 }
 
-/* An error of the remote may pass: it is told in the status, and is no damage. */
+/* An error of the remote may pass: it is reported in the status, and is not damage. */
 void plan_note_error(struct plan *plan, const struct chunk_name *name, int error, size_t good)
 {
     struct store *store = plan->store;
@@ -149,11 +151,11 @@ void plan_note_error(struct plan *plan, const struct chunk_name *name, int error
 
 enum lend_result {
     LEND_GIVEN,   /* all chunks are pinned */
-    LEND_LATER,   /* a chunk is on its way, and has the plan until it is there */
-    LEND_REFUSED, /* not all is in memory */
+    LEND_LATER,   /* a chunk is on its way, and the plan waits with it */
+    LEND_REFUSED, /* not all chunks are in memory */
 };
 
-/* The first chunk that is not there decides. */
+/* The first chunk that is not in memory determines the result. */
 static enum lend_result plan_lend_locked(struct plan *plan, struct pull *pull)
 {
     check_held(&pull->locked.lock);
@@ -181,7 +183,7 @@ static enum lend_result plan_lend_locked(struct plan *plan, struct pull *pull)
     return LEND_GIVEN;
 }
 
-/* Do the parts cover the read, and fit an answer? */
+/* Returns whether the parts cover the read, and fit into an answer. */
 static bool plan_is_lendable(const struct plan *plan, bool *ret_has_chunks)
 {
     size_t iovs = 0;
@@ -197,7 +199,8 @@ static bool plan_is_lendable(const struct plan *plan, bool *ret_has_chunks)
 static enum lend_result plan_borrow(struct plan *plan)
 {
     struct pull *pull = pull_of(plan->store);
-    uint64_t ino = plan->want.ino; /* a chunk that has the plan may be gone with it by then */
+    /* copied: a chunk with which the plan waits may have ended the plan by then */
+    uint64_t ino = plan->want.ino;
     bool has_chunks, is_lendable = plan_is_lendable(plan, &has_chunks);
     if (is_lendable && !has_chunks)
         return LEND_GIVEN;
@@ -211,7 +214,7 @@ static enum lend_result plan_borrow(struct plan *plan)
     return result;
 }
 
-/* Makes the answer of memory as it lies. */
+/* Makes the answer from memory without copying. */
 static void plan_point(struct plan *plan)
 {
     for (size_t i = 0; i < plan->part_count; i++) {
@@ -242,7 +245,7 @@ static void plan_give_back(struct plan *plan)
     }
 }
 
-/* False: a chunk has the plan. */
+/* False: the plan waits with a chunk. */
 static bool plan_lend(struct plan *plan)
 {
     enum lend_result result = plan_borrow(plan);
@@ -258,9 +261,9 @@ static bool plan_lend(struct plan *plan)
 /* --- from state to state ---------------------------------------------------------------------- */
 
 enum plan_result {
-    PLAN_IS_ANSWERED, /* there is an answer */
-    PLAN_MUST_MOVE,   /* to a thread that may wait for what it needs */
-    PLAN_IS_AWAY,     /* a chunk has it */
+    PLAN_IS_ANSWERED, /* the answer is complete */
+    PLAN_MUST_MOVE,   /* to a thread that may wait for what it needs next */
+    PLAN_IS_AWAY,     /* a chunk has the plan */
 };
 
 static enum plan_result plan_step(struct plan *plan)
@@ -310,7 +313,7 @@ static void plan_proceed(struct plan *plan, enum plan_wait may)
         plan_queue(plan);
 }
 
-/* Goes on with the plan, and then with those that waited for what it decoded. */
+/* Continues the plan, and then the plans that waited for chunks that it decoded. */
 static void plan_on_nvme(void *arg)
 {
     struct plan_list woken = STAILQ_HEAD_INITIALIZER(woken);
@@ -388,7 +391,7 @@ static int plan_look_at(struct store *store, const struct fetch_read_request *wa
     return 0;
 }
 
-/* True: all of it is in memory, and fits an answer. */
+/* True: all content is in memory, and fits into an answer. */
 static bool plan_look_answers(struct look *look)
 {
     size_t covered = 0;
@@ -412,15 +415,15 @@ static void plan_look_done(struct store *store, struct look *look)
     look->part_count = 0;
 }
 
-/* Nothing of the range is staged. */
+/* Returns whether no part of the range is staged. */
 static bool plan_look_is_below(const struct look *look)
 {
     return look->part_count > 0 && look->parts[0].kind == PART_BELOW &&
            look->parts[0].length >= look->length;
 }
 
-/* May the rest be answered without waiting? A file that is small enough lies in the view; a chunk
- * that was fetched, in the window. Else the thread that receives requests does not even ask the
+/* Returns whether the rest may be answered without waiting: a small file lies in the view, and a
+ * fetched chunk in the window. Else the thread that receives requests does not even read the
  * view. */
 static bool plan_look_may_suffice(struct store *store, const struct look *look)
 {
@@ -517,7 +520,7 @@ int fetch_read(struct store *store, const struct fetch_read *how, struct fetch_r
     int r = is_answered ? plan->error : 0;
     *ret = (struct fetch_read_end){.good = is_answered ? plan->length : plan->at,
                                    .is_beyond_reach = !is_answered};
-    if (is_answered && r == 0) { /* past the end of the file */
+    if (is_answered && r == 0) { /* the range beyond the end of the file */
         memset((uint8_t *)how->buf + plan->length, 0, how->length - plan->length);
         ret->good = how->length;
     }
@@ -528,7 +531,7 @@ int fetch_read(struct store *store, const struct fetch_read *how, struct fetch_r
 void fetch_end_reads(struct store *store)
 {
     struct pull *pull = pull_of(store);
-    /* A read moves on from one to the next, and not back. */
+    /* A read moves from waiters to readers of NVMe to readers of the remote, and not back. */
     if (pull)
         pull_await_waiters(pull);
     if (store->fetch->readers)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Parts come into memory: what is there first, then chunk after chunk, from where each lies now.
- * Those of NVMe are decoded into places that other reads find them in, and an answer points there;
- * all else comes into the plan's buffer. */
+/* Reads parts into memory: first the parts that are in memory, then chunk after chunk, from its
+ * present place. Chunks of NVMe are decoded into places where other reads find them, and an answer
+ * points there; other chunks are read into the plan's buffer. */
 #include "base/log.h"
 #include "dense/dense.h"
 #include "fetch/plan.h"
 #include "remote/state.h"
 
-/* NVMe does not give the chunk. */
+/* The chunk cannot be read from NVMe. */
 static int plan_go_remote(struct plan *plan, struct plan_part *part, int local_error)
 {
     struct store *store = plan->store;
@@ -22,7 +22,7 @@ static int plan_go_remote(struct plan *plan, struct plan_part *part, int local_e
     return 0;
 }
 
-/* A chunk that was not on NVMe may have come there while the plan waited for a thread. */
+/* A chunk that was not on NVMe may have been stored there while the plan waited for a thread. */
 static int plan_find_place(struct plan *plan, struct plan_part *part)
 {
     struct chunk_entry place;
@@ -51,7 +51,8 @@ void plan_unpin(struct plan *plan)
     }
 }
 
-/* What lies in decoded chunks comes into the buffer: they may go, or only this one may answer. */
+/* Copies parts from decoded chunks into the buffer: for an answer that points into the buffer only,
+ * or before the places are released. */
 static void plan_copy_decoded(struct plan *plan)
 {
     for (size_t i = 0; i < plan->part_count; i++) {
@@ -64,7 +65,7 @@ static void plan_copy_decoded(struct plan *plan)
     }
 }
 
-/* The part lies in a chunk that is pinned for it. */
+/* The place holds the part's chunk, pinned: the part lies there. */
 static int plan_take_decoded(struct plan *plan, struct plan_part *part, struct decoded *place)
 {
     part->decoded = place;
@@ -78,13 +79,13 @@ static int plan_take_decoded(struct plan *plan, struct plan_part *part, struct d
 
 /* --- where each part is ----------------------------------------------------------------------- */
 
-/* Fills a part from memory, or finds where it is to be read. */
+/* Fills a part from memory, or looks up its place. */
 static void plan_gather_part(struct plan *plan, struct plan_part *part)
 {
     struct decoded *decoded = NULL;
     struct pull *pull = pull_of(plan->store);
     uint8_t *to = plan->buffer + part->offset;
-    check(part->kind != KIND_STAGED); /* the step that resolved it has filled it */
+    check(part->kind != KIND_STAGED); /* the step that resolved the part has filled it */
     part->is_filled = true;
     if (part->kind == KIND_HOLE)
         memset(to, 0, part->length);
@@ -101,8 +102,9 @@ static void plan_gather_part(struct plan *plan, struct plan_part *part)
 
 /* --- from NVMe -------------------------------------------------------------------------------- */
 
-/* Chunks are verified whole, in `raw` of CHUNK_SIZE_MAX bytes; where that is NULL, in the buffer if
- * the chunk is wanted whole, else in one of the thread. *ret: where it is. */
+/* Reads and verifies the whole chunk, in `raw` of CHUNK_SIZE_MAX bytes; if that is NULL, in the
+ * plan's buffer if the part is the whole chunk, else in a buffer of the thread. *ret: where the
+ * chunk is. */
 static int plan_decode(struct plan *plan, struct plan_part *part, uint8_t *raw, uint8_t **ret)
 {
     struct packs *packs = plan->store->commit.packs;
@@ -117,7 +119,7 @@ static int plan_decode(struct plan *plan, struct plan_part *part, uint8_t *raw, 
             return part->within + part->length <= len ? 0 : -EUCLEAN;
         if (r != -ENOENT)
             return r;
-        /* it may have left the pack since we asked */
+        /* it may have left the pack since the lookup */
         TRY(packs_find(packs, &part->name, &part->place));
     }
     return -ENODATA;
@@ -133,7 +135,7 @@ static int plan_decode_alone(struct plan *plan, struct plan_part *part)
     return 0;
 }
 
-/* Into a place from which all can read it. */
+/* Decodes into a place from which all plans can read. */
 static int plan_decode_for_all(struct plan *plan, struct plan_part *part, struct decoded *place)
 {
     uint8_t *raw;
@@ -142,7 +144,8 @@ static int plan_decode_for_all(struct plan *plan, struct plan_part *part, struct
     return r == 0 ? plan_take_decoded(plan, part, place) : r;
 }
 
-/* May the plan leave its thread? What is in the buffer is the thread's, and is filled again. */
+/* Returns whether the plan may leave its thread: the buffer is the thread's, so its content must be
+ * possible to fill again. */
 static bool plan_may_wait(const struct plan *plan)
 {
     bool may = plan->at == 0;
@@ -151,7 +154,7 @@ static bool plan_may_wait(const struct plan *plan)
     return may;
 }
 
-/* 1: another thread decodes it, and the plan may wait for that. */
+/* Returns 1 if another thread decodes the chunk, and the plan may wait for it. */
 static int plan_read_local(struct plan *plan, struct plan_part *part)
 {
     struct decoded *place;
@@ -167,7 +170,7 @@ static int plan_read_local(struct plan *plan, struct plan_part *part)
     return plan_decode_alone(plan, part);
 }
 
-/* False: nothing decodes the chunk any more. */
+/* False: no thread decodes the chunk any more. */
 static bool plan_wait_for(struct plan *plan, struct plan_part *part)
 {
     for (size_t i = 0; i < plan->part_count; i++)
@@ -194,7 +197,7 @@ enum part_result {
     PART_IS_READ,
     PART_IS_COMING, /* another thread decodes it */
     PART_MUST_WAIT, /* for the remote, as this thread may not */
-    PART_FAILED,    /* part->error says why */
+    PART_FAILED,    /* the reason is in part->error */
 };
 
 static enum part_result plan_read_part(struct plan *plan, struct plan_part *part)
@@ -212,7 +215,7 @@ static enum part_result plan_read_part(struct plan *plan, struct plan_part *part
     return part->error == 0 ? PART_IS_READ : PART_FAILED;
 }
 
-/* To a thread that may wait for the remote, which has a buffer of its own. */
+/* Moves the plan to a thread that may wait for the remote, which has a buffer of its own. */
 static void plan_move_on(struct plan *plan)
 {
     bool keeps_parts = plan_may_wait(plan);
@@ -248,7 +251,8 @@ static void plan_add_to_answer(struct plan *plan, uint8_t *bytes, size_t length)
         plan->iov[plan->iov_count++] = (struct iovec){bytes, length};
 }
 
-/* The answer is what comes before the parts, in the buffer, and each part where it lies. */
+/* The answer consists of the content before the parts, in the buffer, and each part in its
+ * place. */
 static void plan_point_at_parts(struct plan *plan, size_t at)
 {
     if (at > 0)
@@ -261,7 +265,7 @@ static void plan_point_at_parts(struct plan *plan, size_t at)
     }
 }
 
-/* Where there is no reply, the buffer is the caller's. */
+/* Without a reply function the buffer is the caller's, so everything is copied into it. */
 static void plan_advance(struct plan *plan)
 {
     size_t at = plan->at;
@@ -274,7 +278,7 @@ static void plan_advance(struct plan *plan)
         plan_point_at_parts(plan, at);
 }
 
-/* PART_IS_COMING: *ret_coming; the parts behind it are read, too. */
+/* PART_IS_COMING: sets *ret_coming; the parts behind it are read, too. */
 static enum part_result plan_read_parts(struct plan *plan, struct plan_part **ret_coming)
 {
     enum part_result result = PART_IS_READ;

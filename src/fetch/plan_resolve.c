@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Resolves a range of a file into parts of one generation of the view and of one version of the
- * content. The stage is asked before the view: what leaves it has come to the view before. */
+ * content. The stage is read before the view: content that leaves the stage is in the view
+ * before. */
 #include "fetch/plan.h"
 
 static bool plan_is_full(const struct plan *plan)
@@ -8,7 +9,7 @@ static bool plan_is_full(const struct plan *plan)
     return plan->part_count == PLAN_PARTS;
 }
 
-/* The next part, which begins where the last one ends. */
+/* Adds the next part, which begins where the last one ends. */
 static struct plan_part *plan_add(struct plan *plan, enum plan_kind kind, size_t length)
 {
     check(!plan_is_full(plan));
@@ -48,8 +49,9 @@ static int plan_add_extent(const struct view_extent *part, void *arg)
     return 0;
 }
 
-/* The next `length` bytes are the view's. A file that it does not know was made after it: all that
- * it has is staged, so this is a hole, as is what lies past the end of what the view knows. */
+/* Resolves the next `length` bytes by the view. A file that the view does not have was created
+ * later: all its content is staged, so this range is a hole, like any range past the end of the
+ * file in the view. */
 static int plan_resolve_below(struct plan *plan, size_t length)
 {
     struct pull *pull = pull_of(plan->store);
@@ -89,14 +91,14 @@ static int plan_resolve_part(struct plan *plan, const struct stage_part *part)
     return -EIO;
 }
 
-/* Has the content changed since the parts before `at` were read? */
+/* Returns whether the content has changed since the parts before `at` were read. */
 static bool plan_differs(const struct plan *plan, const struct commit_now *now)
 {
     return plan->at > 0 && plan->tries < PLAN_TRIES &&
            (now->inode.version != plan->version || now->size < plan->want.offset + plan->length);
 }
 
-/* -EAGAIN: the plan is to begin anew. */
+/* -EAGAIN: the plan must begin again. */
 static int plan_resolve_parts(struct plan *plan, const struct commit_now *now,
                               const struct stage_part *parts, size_t count)
 {
@@ -113,7 +115,7 @@ static int plan_resolve_parts(struct plan *plan, const struct commit_now *now,
     return r;
 }
 
-/* Content in the stage's memory is copied: it is pinned for no longer than that takes. */
+/* Content in the stage's memory is copied, and is pinned only for this time. */
 static int plan_resolve_staged(struct plan *plan)
 {
     struct stage_part parts[PLAN_PARTS];

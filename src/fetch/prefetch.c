@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files that are read from front to back: what comes next is asked for before the reader needs it.
+/* Files that are read from front to back: the following content is fetched before the reader needs
+ * it.
  *
- * A stream is a place in a file where a reader went on. Once enough was read one after the
- * other, and some of it was not on NVMe, the chunks ahead are looked up, made into groups that lie
- * together in the remote, and fetched by several threads at once. How far ahead is bounded by the
- * window. */
+ * A stream is a place in a file at which a reader continued. Once enough was read sequentially, and
+ * part of it was not on NVMe, the chunks ahead are looked up, combined into groups that are
+ * adjacent in the remote, and fetched by several threads at once. The window limits how far
+ * ahead. */
 #include "base/clock.h"
 #include "dense/dense.h"
 #include "fetch/pull.h"
 
-/* read one after the other before anything is asked for ahead */
+/* bytes read sequentially before anything is fetched ahead */
 #define SEQUENTIAL_MIN (512 * KIB)
 #define SEQUENTIAL_SURE (8 * MIB) /* from then on all of the window is used */
 #define AHEAD_FIRST (64 * MIB)
-#define STRAY_AHEAD (4 * MIB) /* requests of one reader come out of order by less than this */
+#define STRAY_AHEAD (4 * MIB) /* requests of one reader arrive out of order by less than this */
 #define STRAY_BEHIND (16 * MIB)
-/* The part of a file that is planned at once: so much that neighbours in the remote are seen as
- * such. */
+/* The part of a file that is planned at once: long enough that neighbours in the remote are
+ * recognized. */
 #define SPAN (32 * MIB)
 #define SPAN_CHUNKS 4096u
-/* After an error nothing is asked for ahead: readers find out themselves. */
+/* After an error nothing is fetched ahead for so long: readers fetch, and get the error. */
 #define QUIET_NS (5ll * 1000000000)
 #define IDLE_MS 1000
 #define PROMOTE_WAIT_NS (200ll * 1000000)
@@ -32,8 +33,8 @@ static bool stream_continues(const struct pull_stream *s, uint64_t ino, uint64_t
     return s->ino == ino && offset <= s->next + STRAY_AHEAD && offset + STRAY_BEHIND >= s->next;
 }
 
-/* The stream that the read continues, or a new one in place of the one that was used least
- * recently. */
+/* Returns the stream that the read continues, or a new one in place of the least recently used
+ * one. */
 static struct pull_stream *stream_locked(struct pull *pull, uint64_t ino, uint64_t offset)
 {
     check_held(&pull->locked.lock);
@@ -122,7 +123,7 @@ static int list_chunk(const struct view_extent *part, void *arg)
     return ++l->count == SPAN_CHUNKS;
 }
 
-/* Leaves what is not on NVMe, with its place in the remote. */
+/* Keeps only chunks that are not on NVMe, with their places in the remote. */
 static void drop_present(struct pull *pull, struct listing *l)
 {
     size_t left = 0;
@@ -213,7 +214,7 @@ static void calm_locked(struct pull *pull, struct pull_stream *s, uint64_t ino)
     s->planned = s->next;
 }
 
-/* One thing that is to be done. False: there is nothing. */
+/* Does one piece of work. False: there is none. */
 static bool work_locked(struct pull *pull)
 {
     check_held(&pull->locked.lock);

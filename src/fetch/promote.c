@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Fetched chunks are promoted: stored on NVMe, so that each is fetched once.
  *
- * They enter the same packs as those that writeback makes, against room that is reserved
- * as for staged bytes, and become part of the journal with the next batch, or with one of their own
- * soon after. Until then a crash loses them, which costs another fetch. */
+ * They are added to the same packs as the chunks of writeback, against room that is reserved as for
+ * staged bytes, and to the journal with the next batch, or with a batch of their own soon after.
+ * Until then a crash loses them, at the cost of another fetch. */
 #include "base/clock.h"
 #include "fetch/pull.h"
 #include "remote/state.h"
@@ -14,7 +14,7 @@
 #define BYTES_MAX (256 * MIB)
 #define FLUSH_NS (10ll * 1000000000)
 
-/* Room comes free when something is evicted, which takes a moment. */
+/* Eviction takes a moment to free room. */
 static bool take_room_to_promote(struct store *store, uint64_t bytes, int64_t until)
 {
     struct event *more = room_more(store->commit.room);
@@ -66,8 +66,8 @@ static bool is_due(struct store *store)
            clock_monotonic_ns() - atomic_load(&store->fetch->promoted_at) >= REST_NS;
 }
 
-/* Fetched chunks become part of the journal. Operations that wait for writeback take it along,
- * unless they wait for long. */
+/* Adds fetched chunks to the journal. They are left to a batch of writeback if operations wait for
+ * one, unless these wait for long. */
 bool promote_round(struct store *store, bool now)
 {
     (void)now;

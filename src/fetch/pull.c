@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One GET, and what is done with what it brings: chunks are verified, decoded beside what they
- * refer to, given to those that wait, and promoted. */
+/* One GET, and the use of its content: chunks are verified, decoded beside the chunks that they
+ * refer to, passed to waiting readers, and promoted. */
 #include "fetch/pull.h"
 
 #include "base/cause.h"
@@ -15,7 +15,7 @@
 struct opened {
     int error;
     struct base_loss loss;
-    struct pull_buffer *buffer; /* where its bytes lie */
+    struct pull_buffer *buffer; /* the buffer that holds its bytes */
     const uint8_t *bytes;
 };
 
@@ -26,7 +26,7 @@ static int verify_raw(struct pull *pull, const struct chunk_entry *entry, const 
     return local_is_chunk(&pull->store->local, &entry->name, stored, entry->raw_len) ? 0 : -EBADMSG;
 }
 
-/* Decodes a chunk beside what was stored, or where that is. */
+/* Verifies a raw chunk in place, or decodes another one into a buffer of its own. */
 static struct opened open_pulled_chunk(struct pull *pull, const struct bases *bases,
                                        const struct chunk_entry *entry, const uint8_t *stored,
                                        struct pull_buffer *from)
@@ -42,7 +42,7 @@ static struct opened open_pulled_chunk(struct pull *pull, const struct bases *ba
     return ret;
 }
 
-/* Adds to `waiters` those that are called when the whole group is there. */
+/* Adds to `waiters` the readers that are called when the whole group is there. */
 static void publish_chunk(struct pull *pull, const struct chunk_entry *entry,
                           const struct opened *opened, struct pull_waiter_list *waiters)
 {
@@ -68,7 +68,8 @@ static void publish_chunk(struct pull *pull, const struct chunk_entry *entry,
     (void)pthread_cond_broadcast(&chunk->arrived);
 }
 
-/* Says what is wrong with it; what may pass is an error of the remote, and no damage. */
+/* Reports why the chunk cannot be read; an error that may pass is reported as one of the remote,
+ * and is not damage. */
 static void note_unopened(struct pull *pull, const struct pull_group *group, struct opened *opened)
 {
     int r = opened->error;
@@ -113,8 +114,8 @@ static int bring_chunk(struct pull *pull, const struct pull_fetched *fetched,
     return opened.error;
 }
 
-/* Beside what the chunks refer to, as many at a time as there is memory for that. Returns the first
- * error. */
+/* Gathers the chunks that chunks of the group refer to, for as many of them at a time as memory
+ * allows. Returns the first error. */
 static int bring_all(struct pull *pull, const struct pull_fetched *fetched,
                      struct pull_waiter_list *waiters)
 {
@@ -132,7 +133,7 @@ static int bring_all(struct pull *pull, const struct pull_fetched *fetched,
     return first;
 }
 
-/* The part of a group's cost that its buffers have, until they are given back. */
+/* Returns the part of a group's cost that its buffers use, until they are freed. */
 static uint64_t spent_on(const struct pull_fetched *fetched)
 {
     uint64_t spent = fetched->stored->cost + fetched->scratch;
@@ -142,7 +143,7 @@ static uint64_t spent_on(const struct pull_fetched *fetched)
     return spent;
 }
 
-/* Takes the group; its readers are called. Returns the first error. */
+/* Fetches the group, whose waiting readers are called. Returns the first error. */
 static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_fetched *ret)
 {
     struct pull_waiter_list waiters = STAILQ_HEAD_INITIALIZER(waiters);
@@ -161,7 +162,8 @@ static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_
         for (uint32_t i = 0; i < group->count; i++)
             publish_chunk(pull, &group->entries[i], &(struct opened){.error = r}, &waiters);
     }
-    /* Waiters may wait themselves, for other groups: of this one nothing is on its way any more. */
+    /* Waiters may themselves wait for other groups: no chunk of this group is on its way any
+     * more. */
     pull_call_waiters(pull, &waiters);
     LOCK_SCOPE(&pull->locked.lock);
     pull->locked.held -= group->cost - spent;
@@ -169,7 +171,7 @@ static int fetch_group(struct pull *pull, struct pull_group *group, struct pull_
     return r;
 }
 
-/* Returns what found no room, in stored bytes. */
+/* Returns the stored bytes for which there was no room. */
 static uint64_t promote_fetched(struct pull *pull, const struct pull_fetched *fetched,
                                 int64_t wait_ns)
 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reading chunks that come from the remote: a copy, for a thread that may wait; or a call when the
- * chunk has come. */
+/* Reading chunks that are fetched from the remote: a copy, for a thread that may wait; or a call
+ * when the chunk has arrived. */
 #include "fetch/pull.h"
 
 #include "base/clock.h"
 #include "dense/dense.h"
 #include "remote/maintenance.h"
 
-#define TRIES 3 /* a chunk may move in the remote between asking where it is and fetching it */
+#define TRIES 3 /* a chunk may move in the remote between the lookup and the fetch */
 
 /* --- copies ----------------------------------------------------------------------------------- */
 
@@ -58,7 +58,7 @@ bool pull_is_local(struct store *store, const struct chunk_name *name)
            (view_chunk(store->local.view, name, &entry, &refs) == 0 && entry.pack != 0);
 }
 
-/* One reader needs one chunk of which nothing is known here. */
+/* Plans a chunk that is not known here, for one reader. */
 static int plan_alone(struct pull *pull, const struct chunk_entry *place)
 {
     struct pull_wanted wanted = {.entry = *place};
@@ -69,7 +69,7 @@ static int plan_alone(struct pull *pull, const struct chunk_entry *place)
     return -EAGAIN;
 }
 
-/* Fetches the group of a planned chunk, if there is room in the window; or waits. */
+/* Fetches the group of a planned chunk, if there is room in the window; else waits. */
 static void advance_locked(struct pull *pull, struct pull_chunk *chunk)
 {
     check_held(&pull->locked.lock);
@@ -87,7 +87,7 @@ static void advance_locked(struct pull *pull, struct pull_chunk *chunk)
     mutex_lock(&pull->locked.lock);
 }
 
-/* The chunk, ready or failed, pinned. NULL: it is not known here. */
+/* Returns the chunk, ready or failed, pinned. NULL: it is not known here. */
 static struct pull_chunk *await_chunk(struct pull *pull, const struct chunk_name *name)
 {
     LOCK_SCOPE(&pull->locked.lock);
@@ -100,7 +100,7 @@ static struct pull_chunk *await_chunk(struct pull *pull, const struct chunk_name
     return chunk;
 }
 
-/* -EAGAIN: nothing was known of it here, and now it is planned. */
+/* -EAGAIN: the chunk was not known here, and is planned now. */
 static int read_once(struct pull *pull, const struct chunk_entry *place, uint64_t offset, void *buf,
                      size_t length)
 {
@@ -154,7 +154,7 @@ void pull_call_waiters(struct pull *pull, struct pull_waiter_list *waiters)
     struct pull_waiter *waiter;
     while ((waiter = STAILQ_FIRST(waiters))) {
         STAILQ_REMOVE_HEAD(waiters, link);
-        waiter->job(waiter->arg); /* the waiter is part of what it frees */
+        waiter->job(waiter->arg); /* the waiter is part of the memory that the job frees */
         LOCK_SCOPE(&pull->locked.lock);
         if (--pull->locked.waiting == 0)
             (void)pthread_cond_broadcast(&pull->changed);

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Chunks that are to come from the remote, are on their way, or wait in memory for a reader; and
- * the window, the memory that all of this takes.
+/* Chunks that are to be fetched, are on their way, or wait in memory for a reader; and the window,
+ * the memory that all of this uses.
  *
- * A chunk is planned, then loading, then ready (or failed). A reader that needs one that is planned
- * takes its group and fetches it itself, so no reader depends on a thread that is busy with
- * something else; one that needs a chunk that is loading waits. A group is taken only against room
- * in the window and never given back unfetched, so those that wait for room wait for work that ends
- * by itself. */
+ * A chunk is planned, then loading, then ready (or failed). A reader that needs a planned chunk
+ * takes its group and fetches it itself, so no reader depends on a thread that is busy with other
+ * work; a reader that needs a loading chunk waits. A group is taken only against room in the window
+ * and never returned unfetched, so threads that wait for room wait for work that ends by itself. */
 #include "base/clock.h"
 #include "fetch/pull.h"
 
-/* A chunk that was not read for so long gives way to one that is needed. */
+/* A chunk that was not read for so long is dropped for one that is needed. */
 #define STALE_NS (3ll * 1000000000)
-#define IDLE_NS (10ll * 1000000000) /* after this it goes in any case */
+#define IDLE_NS (10ll * 1000000000) /* after this time it is dropped in any case */
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -33,7 +32,7 @@ void pull_drop_spares_locked(struct pull *pull, uint64_t max_bytes)
         free(pull->locked.spare[--pull->locked.spares]);
 }
 
-/* Its cost was taken with the group. */
+/* The cost of the buffer was counted with the group. */
 struct pull_buffer *pull_buffer_new(struct pull *pull, uint64_t length)
 {
     struct pull_buffer *buffer = xcalloc(1, sizeof *buffer);
@@ -125,8 +124,9 @@ void pull_unpin_locked(struct pull *pull, struct pull_chunk *chunk)
         pull_forget_locked(pull, chunk);
 }
 
-/* Frees what was not used since; false: nothing. What is on its way to NVMe stays: its group's
- * memory is not free before it is there, and then it need not be fetched again. */
+/* Frees memory that was not used for `unused_ns`; false: there is none. Chunks that are being
+ * promoted stay: the group's memory is not free before they are on NVMe, and then they need not be
+ * fetched again. */
 static bool reclaim_one_locked(struct pull *pull, int64_t unused_ns)
 {
     check_held(&pull->locked.lock);
@@ -162,7 +162,7 @@ void pull_group_free(struct pull_group *group)
     free(group);
 }
 
-/* Place and cost follow from the entries. */
+/* Computes place and cost from the entries. */
 static void measure_group(struct pull_group *group)
 {
     const struct chunk_entry *last = &group->entries[group->count - 1];
@@ -212,7 +212,7 @@ static void insert_by_need(struct pull_group_list *list, struct pull_group *grou
     TAILQ_INSERT_HEAD(list, group, link);
 }
 
-/* The number of chunks, from the first on, that go into one GET. */
+/* Returns the number of chunks, from the first on, that one GET fetches. */
 static uint32_t count_adjacent(const struct pull_wanted *wanted, size_t count)
 {
     const struct chunk_entry *first = &wanted[0].entry;
@@ -244,7 +244,7 @@ void pull_make_groups(struct pull_wanted *wanted, size_t count, bool for_reader,
     }
 }
 
-/* Takes out what is on its way or in memory already. */
+/* Removes chunks that are on their way or in memory already. */
 static void add_pull_chunks_locked(struct pull *pull, struct pull_group *group)
 {
     check_held(&pull->locked.lock);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From the start of reading to its end, and what files consist of. plan.c reads files. */
+/* Start and end of reading, and the content of files by name. plan.c reads files. */
 #include "base/vector.h"
 #include "dense/dense.h"
 #include "fetch/pull.h"
@@ -58,7 +58,7 @@ uint64_t fetch_memory(const struct store *store)
     return window + buffers * CHUNK_SIZE_MAX + (has_bases ? readers * LOCAL_BASES_BYTES : 0);
 }
 
-/* --- what a file's content is, by name -------------------------------------------------------- */
+/* --- the content of a file, by name --- */
 
 struct summary {
     struct store *store;
@@ -86,7 +86,7 @@ static int add_summary(const struct view_extent *part, void *arg)
     if (e->kind == EXTENT_CHUNK)
         e->chunk = part->extent.chunk;
     if (e->kind == EXTENT_INLINE) {
-        /* Inline bytes are named like a chunk, so that the root stands for the content. */
+        /* Inline bytes are named like a chunk, so that the root covers the content. */
         struct iovec iov = {(void *)(uintptr_t)part->bytes, part->extent.length};
         e->chunk = hash_chunk(&sum->store->local.sb.key, &iov, 1);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Looking at what files consist of, a portion at a time: nothing is held or remembered between
- * portions, so a survey costs other callers nothing. */
+/* Lists the parts of files, a portion at a time: nothing is held or remembered between portions, so
+ * a survey costs other callers nothing. */
 #include "dense/bases.h"
 #include "fetch/internal.h"
 #include "remote/maintenance.h"
@@ -15,12 +15,12 @@ struct survey {
     struct view *view; /* the store's, or that of an earlier state */
     const struct survey_request *want;
     uint64_t at;
-    size_t left; /* parts that may still be looked at */
+    size_t left; /* parts that may still be visited */
     bool is_published, more;
 };
 
-/* References are counted by extent pages: a part that was given as one is as many as the pages that
- * it lies in. */
+/* References are counted by extent pages: a part that was listed as one extent counts for each page
+ * that it touches. */
 static uint32_t uses_of(const struct extent *e)
 {
     return (uint32_t)((e->offset + e->length - 1) / VIEW_PAGE_LEN - e->offset / VIEW_PAGE_LEN + 1);
@@ -130,7 +130,7 @@ int fetch_remote_damaged(struct store *store, uint64_t ino, struct fetch_unsafe 
         return 0;
     int r = remote_needs(store, ino, &pending);
     if (r < 0 || pending)
-        return r; /* it has changed since: what it has now is on its way */
+        return r; /* it has changed since: its present content is on its way */
     do
         r = fetch_survey(store, &damaged, &at, &more);
     while (more);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whole files and directories that are wanted on NVMe, or off it.
+/* Whole files and directories that are fetched onto NVMe, or evicted from it, on request.
  *
- * A job has a thread of its own that walks what was asked for: first to count, then to feed the
- * fetching threads (or, to evict, the writeback thread) with bounded portions. */
+ * A job has a thread of its own that walks the file or directory: first to count, then to pass
+ * bounded portions to the fetching threads (or, for an eviction, to the writeback thread). */
 #include <sys/stat.h>
 
 #include "base/clock.h"
@@ -31,13 +31,13 @@ struct warm_job {
     bool cancelled;
     struct warm_status status;
 
-    /* The job's thread alone. */
+    /* Used only by the job's thread. */
     struct pull_wanted *wanted;
     struct chunk_name *names;
     size_t count;
     bool counting;
     struct wanted_list others; /* chunks that readers or other jobs are fetching */
-    VECTOR(uint64_t) dirs;     /* that are still to be walked */
+    VECTOR(uint64_t) dirs;     /* directories that are still to be walked */
 };
 
 static bool is_over_locked(const struct warm_job *job)
@@ -54,7 +54,7 @@ static bool is_cancelled(struct warm_job *job)
 
 /* --- fetching --------------------------------------------------------------------------------- */
 
-/* Notes the chunks of a group that readers or other jobs fetch: planning leaves these out. */
+/* Records the chunks of a group that readers or other jobs fetch: planning leaves these out. */
 static void note_others_locked(struct warm_job *job, const struct pull_group *group)
 {
     check_held(&job->pull->locked.lock);
@@ -64,7 +64,7 @@ static void note_others_locked(struct warm_job *job, const struct pull_group *gr
                        (struct pull_wanted){.entry = group->entries[i], .first = group->first});
 }
 
-/* Waits while the plan is full. */
+/* Plans the chunks; waits while the plan is full. */
 static void plan_chunks(struct warm_job *job, struct pull_wanted *wanted, size_t count)
 {
     struct pull *pull = job->pull;
@@ -87,7 +87,7 @@ static void plan_chunks(struct warm_job *job, struct pull_wanted *wanted, size_t
     mutex_unlock(&pull->locked.lock);
 }
 
-/* Groups of the job that wait or are under way. */
+/* Waits for the groups of the job that are planned or under way. */
 static void await_groups(struct warm_job *job)
 {
     struct pull *pull = job->pull;
@@ -100,8 +100,7 @@ static void await_groups(struct warm_job *job)
     }
 }
 
-/* Returns when no thread is fetching the chunk or bringing it to NVMe. False: the job ends sooner.
- */
+/* Returns when no thread is fetching or promoting the chunk. False: the job ends sooner. */
 static bool await_other(struct warm_job *job, const struct chunk_name *name)
 {
     struct pull *pull = job->pull;
@@ -111,7 +110,8 @@ static bool await_other(struct warm_job *job, const struct chunk_name *name)
     return !is_over_locked(job);
 }
 
-/* A chunk that came for a reader and found no room: planning would leave it out again. */
+/* Drops a chunk that was fetched for a reader but not promoted, for lack of room: planning would
+ * leave it out again. */
 static void forget_unpromoted(struct pull *pull, const struct chunk_name *name)
 {
     LOCK_SCOPE(&pull->locked.lock);
@@ -120,9 +120,10 @@ static void forget_unpromoted(struct pull *pull, const struct chunk_name *name)
         pull_forget_locked(pull, chunk);
 }
 
-/* Waits for the chunks that others were fetching, and plans those that are not on NVMe then: these
- * failed, were given up, or found no room in the short time that a reader's have. Its own groups
- * come first: of chunks that occur twice the second is among `others`. */
+/* Waits for the chunks that others were fetching, and plans those that are not on NVMe afterwards:
+ * their fetch failed or was given up, or they found no room in the short time that a reader's
+ * chunks wait for it. The job's own groups come first: the second occurrence of a chunk is among
+ * `others`. */
 static void settle_others(struct warm_job *job)
 {
     struct pull *pull = job->pull;
@@ -152,7 +153,7 @@ static void flush_wanted(struct warm_job *job)
         settle_others(job);
 }
 
-/* All that was planned is on NVMe, or failed. */
+/* Returns when everything that was planned is on NVMe, or failed. */
 static void await_fetched(struct warm_job *job)
 {
     await_groups(job);
@@ -247,7 +248,7 @@ static int flush_portion(struct warm_job *job)
     return 0;
 }
 
-/* A file's chunks may be more than a portion: the walk goes on where the portion ended. */
+/* A file may have more chunks than a portion: the walk continues where the portion ended. */
 struct file_walk {
     struct warm_job *job;
     uint64_t at;
@@ -260,7 +261,7 @@ static int walk_part(const struct view_extent *part, void *arg)
     return add_chunk(part, walk->job);
 }
 
-/* Staged bytes, on their way to NVMe, cannot leave it, and the remote lacks them. */
+/* Staged bytes, on their way to NVMe, cannot be evicted, and the remote lacks them. */
 static void count_staged(struct warm_job *job, uint64_t ino)
 {
     struct stage_file_state state;
@@ -274,7 +275,7 @@ static void count_staged(struct warm_job *job, uint64_t ino)
     s->unpublished_bytes += state.dirty_bytes;
 }
 
-/* This store has none of it. */
+/* This store has no content of the file. */
 static void count_other_nodes(struct warm_job *job, uint64_t ino)
 {
     struct view_inode inode;
@@ -330,8 +331,8 @@ static int walk_all(struct warm_job *job)
     struct view *view = job->pull->store->local.view;
     struct view_inode inode;
     int r = view_inode(view, job->root, &inode);
-    if (r == -ENOENT) { /* it is younger than the view: nothing of it can be in the remote only, or
-                           be evicted */
+    /* created after the view's state: no part of it can be in the remote only, or be evicted */
+    if (r == -ENOENT) {
         if (job->evicts)
             count_staged(job, job->root);
         return 0;
@@ -346,7 +347,7 @@ static int walk_all(struct warm_job *job)
 
 /* --- the job ---------------------------------------------------------------------------------- */
 
-/* The walk must see what is known to be on NVMe. */
+/* The walk must see everything that is known to be on NVMe. */
 static void await_view(struct warm_job *job)
 {
     struct store *store = job->pull->store;
@@ -422,7 +423,7 @@ static void warm_free(struct warm_job *job)
     free(job);
 }
 
-/* A place for a job; one that ended gives way. */
+/* Returns a free slot for a job; a job that has ended is replaced. */
 static int free_slot_locked(struct pull *pull, struct warm_job **ret_old)
 {
     check_held(&pull->locked.lock);
@@ -466,7 +467,7 @@ int fetch_warm_start(struct store *store, uint64_t ino, bool evicts, uint64_t *r
     return r;
 }
 
-/* One that was cancelled: whatever it waits for. */
+/* Wakes a cancelled job, whatever it waits for. */
 static void wake_jobs_locked(struct pull *pull)
 {
     check_held(&pull->locked.lock);
