@@ -4,8 +4,8 @@
 #include "base/cause.h"
 #include "format/le.h"
 
-#define BIG 0xffffffffull /* sizes from here on need zip64, and this value marks replaced fields   \
-                           */
+/* Sizes from here on need zip64, and this value marks replaced fields. */
+#define BIG 0xffffffffull
 #define SIZE_MAX_SUM (1ull << 62)
 #define FIELD_16 0xffffull
 

@@ -20,8 +20,8 @@
 #define RUN_BLOCK_ROOM (64u * 1024) /* a block is closed when its rows reach this */
 #define RUN_KEY_MAX 512u
 #define RUN_VALUE_MAX (16u * 1024 * 1024)
-#define RUN_MERGE_MAX 8256u /* readers of one run_merge(): enough for a head and all its writers   \
-                             */
+/* Readers of one run_merge(): enough for a head and all its writers. */
+#define RUN_MERGE_MAX 8256u
 
 struct run_info {
     uint64_t id;         /* names its object; unique in the history */

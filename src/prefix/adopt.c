@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store and the newest head of its remote: which of them goes on from the other. */
+/* A store and the newest head of its remote: which of them continues from the other. */
 #include "prefix/adopt.h"
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ int adopt_mark(const struct local *local)
     return io_write_file_durable(marker, "", 0);
 }
 
-/* Durably: were it there again after a power cut, what came since would be removed. */
+/* Durable: if the mark existed again after a power cut, later changes would be removed. */
 int adopt_unmark(const struct local *local)
 {
     _cleanup_free_ char *marker = marker_path(local);
@@ -37,7 +37,7 @@ int adopt_unmark(const struct local *local)
     return io_fsync_dir(local->path);
 }
 
-/* The packs stay: what they hold need not be fetched again. */
+/* The packs stay: their chunks need not be fetched again. */
 static int forget_local(const struct adoption *adoption)
 {
     TRY(local_remove_view(adoption->local));
@@ -63,8 +63,8 @@ int adopt_clean_up(const struct adoption *adoption, char **ret_text)
 
 /* --- carrying the verdict out ----------------------------------------------------------------- */
 
-/* Begins with the head, whose runs are here, whatever else was. One without runs has no state: the
- * view is that of a new store. */
+/* Begins with the head, whose runs are here, whatever the store's state was. A head without runs
+ * has no state: the view is that of a new store. */
 int adopt_begin_with(const struct adoption *adoption, const struct head *head, char **ret_text)
 {
     int r = adopt_mark(adoption->local);
@@ -84,7 +84,7 @@ int adopt_begin_with(const struct adoption *adoption, const struct head *head, c
     return r;
 }
 
-/* The union has nothing of it yet. */
+/* Clears the state of the head: the union has nothing of this node yet. */
 static void empty_head(struct head *head)
 {
     head->number = head->cut = 0;
@@ -126,9 +126,10 @@ int adopt_go_back(const struct adoption *adoption, uint64_t number, char **ret_t
     return adopt_begin_with(adoption, &prefix->head, ret_text);
 }
 
-/* The journal is of this history and goes up to the head's cut or beyond: the view is made from the
- * head, whose runs are here, then follows it. If the head gives up what the journal has behind its
- * cut, that is taken back; but not what stores had that went on from there. */
+/* The journal is of this history and reaches the head's cut or beyond: the view is made from the
+ * head, whose runs are here, and then follows the journal. If the head gives up operations that the
+ * journal has behind its cut, this is taken back, but not for other stores that continued from
+ * there. */
 static int go_on_from(const struct adoption *adoption, const struct head *known, struct head *head)
 {
     uint64_t cut = journal_found(adoption->journal).cut_seq;
@@ -142,8 +143,8 @@ static int go_on_from(const struct adoption *adoption, const struct head *known,
     return 0;
 }
 
-/* An older head takes the place of a damaged one only if its number is above this: the known state
- * goes on from the heads before. */
+/* An older head replaces a damaged one only if its number is above this one: the known state
+ * continues from the heads before. */
 static uint64_t number_before_candidates(const struct adoption *adoption, const struct head *known)
 {
     bool looks_back = head_choice_is_made(&adoption->prefix->options->at);
@@ -155,8 +156,8 @@ static uint64_t number_before_candidates(const struct adoption *adoption, const 
     return gone_back_to ? gone_back_to - 1 : 0;
 }
 
-/* Did the store go back from this head before, and fail to publish that it did? Its journal may go
- * on from there since. */
+/* Returns whether the store went back from this head before, but failed to publish this. Its
+ * journal may have continued from there. */
 static bool went_back_from(const struct adoption *adoption, const struct head *known,
                            const struct head *head)
 {
@@ -164,8 +165,8 @@ static bool went_back_from(const struct adoption *adoption, const struct head *k
            head_gave_up(known, head);
 }
 
-/* A node that went back goes on from the state of then, whether or not its remote says so yet: what
- * it gave up counts nowhere. The next head rests on it. */
+/* A node that went back continues from the state of that time, even if its remote does not show
+ * this yet: the states that it gave up count nowhere. Its next head is based on that state. */
 static bool goes_on_from_back_then(const struct adoption *adoption, const struct head *known)
 {
     struct head *head = &adoption->prefix->head;
@@ -183,9 +184,9 @@ static bool goes_on_from_back_then(const struct adoption *adoption, const struct
     return true;
 }
 
-/* Judges the newest head, and makes sure that STORE/runs has what the verdict needs: before
- * anything is changed here or there. A remote that lacks a run of it may have an older head that is
- * whole: prefix->head is that one then. */
+/* Judges the newest head, and makes sure that STORE/runs has the runs that the verdict needs,
+ * before anything is changed here or in the remote. If the remote lacks a run, it may have an older
+ * head that is whole: prefix->head is set to that one. */
 static int judge_and_fetch(const struct adoption *adoption, const struct head *known,
                            enum verdict *ret, char **ret_text)
 {
@@ -233,7 +234,8 @@ static int settle_adoption(const struct adoption *adoption, const struct head *k
     }
 }
 
-/* The head that the store knows, and with it where its journal begins. False: it knows none. */
+/* Reads the head that the store knows, and with it where its journal begins. False: it knows
+ * none. */
 static bool read_known(const struct adoption *adoption, struct head *known)
 {
     int r = local_head_read(adoption->local, known);
@@ -259,7 +261,7 @@ int adopt_decide(const struct adoption *adoption, char **ret_text)
     bool has_known = read_known(adoption, known);
     /* A head without a state only names the holder of the prefix. */
     bool has_state = prefix && prefix->is_attached && prefix->head.run_count > 0;
-    /* A writer's store has more than the newest head says. */
+    /* A writer's store has more than the newest head. */
     bool looks_back = has_state && head_choice_is_made(&prefix->options->at);
     if (!has_state || goes_on_from_back_then(adoption, has_known ? known : NULL))
         return 0;
@@ -269,7 +271,8 @@ int adopt_decide(const struct adoption *adoption, char **ret_text)
     return settle_adoption(adoption, has_known ? known : NULL, ret_text);
 }
 
-/* Before the store begins with the newest head: is the one that it published still that one? */
+/* Before the store begins with the newest head: checks that the head it published itself is still
+ * the same. */
 static int check_known_number(struct prefix *prefix, const struct head *known,
                               enum verdict *verdict)
 {
@@ -320,19 +323,19 @@ int adopt_is_consistent(void *arg, char **ret_text)
                               head_same_state(known, head));
     bool is_ours = !head_is_theirs(adoption->local, head);
     bool has_other = head->run_count > 0 && !is_known;
-    /* Publishing it seemed to fail at mount: a claim has the state that we know, a take-over may
-     * have another writer's. */
+    /* Creating the head seemed to fail at the mount: a claim has the state that we know, a
+     * take-over may have another writer's. */
     bool is_own_try = tried_is_own(prefix, head);
     if (knows && is_ours && head->number < known->number)
-        /* A stale listing. Heads that are not shown would be taken for those that come next. */
+        /* A stale listing. Heads that are not shown would be taken for the next ones. */
         return text_fail(ret_text, -ESTALE,
                          "%s shows head %llu, but this store published head %llu there; if it lost "
                          "what came later, unmount and mount again",
                          prefix->name, (unsigned long long)head->number,
                          (unsigned long long)known->number);
     if (is_own_try && (is_ours || !has_other))
-        /* Nothing came between. A predecessor may have been killed before it noted its head: the
-         * view's marks were made against the head before. */
+        /* No other head came between. A predecessor may have been killed before it noted its head:
+         * the view's marks were made against the head before. */
         return has_other ? report_all_of_head(adoption, head) : 0;
     if (has_other && !is_own_try && !(knows && is_ours)) {
         bool is_given_up = knows && head_was_given_up(prefix, known, head);
@@ -340,7 +343,7 @@ int adopt_is_consistent(void *arg, char **ret_text)
             verdict_explain(prefix, known, head, is_given_up ? VERDICT_GIVEN_UP : VERDICT_REFUSE);
         return -ESTALE;
     }
-    /* Another store may give out the numbers of our epoch. */
+    /* Another store may assign the numbers of our epoch. */
     if (has_other || (head->number > 0 && head->epoch >= adoption->local->epoch))
         return text_fail(ret_text, -ESTALE,
                          "%s has a head that this store does not remember: mount again to go on "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store and the newest head of its remote go together. Where nothing else is said, *ret_text is
- * why not in one line (caller frees), or NULL. One thread; each blocks. */
+/* How a store and the newest head of its remote are combined. Unless stated otherwise, *ret_text is
+ * the reason of a failure in one line (caller frees), or NULL. One thread; each call blocks. */
 #pragma once
 
 #include "base/base.h"
@@ -10,7 +10,7 @@ struct journal;
 struct local;
 struct prefix;
 
-/* All are lent. */
+/* All members stay the caller's. */
 struct adoption {
     struct local *local;
     struct journal *journal;
@@ -20,41 +20,46 @@ struct adoption {
 
 /* --- adopt.c ---------------------------------------------------------------------------------- */
 
-/* Before anything looks at journal or view: ends what was broken off while one state was exchanged
- * for another. */
+/* Called before journal or view are read: completes an exchange of one state for another that was
+ * interrupted. */
 CAIRN_MUST_CHECK int adopt_clean_up(const struct adoption *adoption, char **ret_text);
-/* Has the store no state of its own, so that it cannot do without the remote? */
+/* Returns whether the store has no state of its own, so that it needs the remote. */
 bool adopt_is_blank(const struct adoption *adoption);
-/* With the journal not yet read: how the store and the newest head go together. The store may begin
- * with that head, go on from it, or have nothing to do with it: -ESTALE with *ret_text. Without a
- * remote too: where the journal begins. */
+/* Called before the journal is read: decides how the store and the newest head are combined. The
+ * store may begin with that head, continue from it, or be unrelated to it: -ESTALE with *ret_text.
+ * Also called without a remote: finds where the journal begins. */
 CAIRN_MUST_CHECK int adopt_decide(const struct adoption *adoption, char **ret_text);
-/* Would adopt_decide() refuse? Changes nothing. `adoption`: struct adoption, with a remote. */
+/* Fails as adopt_decide() would, but changes nothing. `adoption`: struct adoption, with a
+ * remote. */
 CAIRN_MUST_CHECK int adopt_may(void *adoption, char **ret_text);
-/* The same question for a remote that was reached after the mount: nothing is changed. -ESTALE with
- * *ret_text: it went on without us. */
+/* As adopt_may(), for a remote that was reached only after the mount. -ESTALE with *ret_text: the
+ * remote continued without this store. */
 CAIRN_MUST_CHECK int adopt_is_consistent(void *adoption, char **ret_text);
-/* Has the remote, which was refused with `error` after the mount, gone on without this store? Else
- * it is asked again: a head that is older than the one that the store knows shows nothing. */
+/* The remote was refused with `error` after the mount: returns whether it has continued without
+ * this store. False: the caller asks again, as a head older than the one that the store knows
+ * proves nothing. */
 bool adopt_is_lost_for_good(const struct adoption *adoption, int error);
 
-/* The store, which has nothing of its own, begins with this head, whose runs are in STORE/runs. */
+/* Makes the store, which has no state of its own, begin with this head, whose runs are in
+ * STORE/runs. */
 CAIRN_MUST_CHECK int adopt_begin_with(const struct adoption *adoption, const struct head *head,
                                       char **ret_text);
-/* The store goes back to its own head of that number (0: to nothing), and gives up what came later.
- * It begins with that, whatever else was; packs on NVMe stay. */
+/* Resets the store to its own head of that number (0: to nothing), and gives up later states. The
+ * store begins with that head, whatever its state was; packs on NVMe stay. */
 CAIRN_MUST_CHECK int adopt_go_back(const struct adoption *adoption, uint64_t number,
                                    char **ret_text);
 
-/* From the one to the other, view, journal and STORE/head need not fit each other: the next start
- * removes what they hold, and makes them anew from STORE/head or the remote's. */
+/* Marks the store before one state is exchanged for another: until adopt_unmark() view, journal and
+ * STORE/head need not fit each other, and the next start removes view and journal and makes them
+ * anew from STORE/head or the remote's head. */
 CAIRN_MUST_CHECK int adopt_mark(const struct local *local);
 CAIRN_MUST_CHECK int adopt_unmark(const struct local *local);
 
 /* --- older.c ---------------------------------------------------------------------------------- */
 
-/* Does the remote, at a mount, show an older head than the one that this store published last?
- * Where nothing is missing by that, the store goes on from its own state: prefix->head is that,
- * where the remote has it. -ESTALE with *ret_text: chunks would be lost. */
+/* Handles the case that at a mount the remote shows an older head than the one that this store
+ * published last. If nothing is missing because of this, the store continues from its own state:
+ * prefix->head is set to that, if the remote has it. -ESTALE with *ret_text: chunks would be
+ * lost. */
 CAIRN_MUST_CHECK int older_judge(const struct adoption *adoption, const struct head *known,
                                  char **ret_text);

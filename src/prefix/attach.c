@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store meets its prefix: finds the newest head, and takes the prefix from another writer. */
+/* Attaches a store to its prefix: finds the newest head, and takes the prefix from another
+ * writer. */
 #include "base/cause.h"
 #include "commit/journal.h"
 #include "prefix/heads.h"
@@ -7,11 +8,11 @@
 
 #define TAKEOVER_TRIES 50
 
-/* Takes the prefix from another writer by creating the next head, with the state that is there:
- * from then on that is what we begin with, and the other is fenced. A live one may publish in
- * between: then its newer state is taken, if that may be. The state stays the other's, by name,
- * until that is claimed: a store that dies before must not take it for what it
- * published itself. */
+/* Takes the prefix from another writer by creating the next head, with the existing state: from
+ * then on we begin with that state, and the other writer is fenced. A live writer may publish in
+ * between: then its newer state is taken, if `may` allows. The head keeps the other store's name
+ * until this store claims the state: a store that dies before must not mistake it for a state that
+ * it published itself. */
 static int take_over(struct prefix *prefix, prefix_may_fn *may, void *arg, char **ret_text)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -34,8 +35,8 @@ static int take_over(struct prefix *prefix, prefix_may_fn *may, void *arg, char 
     }
 }
 
-/* A head that we do not know may be of a store that took the prefix over, also where it has our
- * name: it has that until it is claimed. */
+/* A head that we do not know may have been created by a store that took the prefix over, even if it
+ * has our name: it keeps our name until it is claimed. */
 static bool is_as_we_left_it(const struct prefix *prefix)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
@@ -44,7 +45,8 @@ static bool is_as_we_left_it(const struct prefix *prefix)
            memcmp(known->nonce, prefix->head.nonce, sizeof known->nonce) == 0;
 }
 
-/* A successor goes on to show what its mount shows, also where the head went meanwhile. */
+/* A successor continues to show the state that its mount shows, also if the head was deleted
+ * meanwhile. */
 static int find_chosen(struct prefix *prefix, char **ret_text)
 {
     if (prefix->local->options.adopting && local_head_read(prefix->local, &prefix->head) == 0)
@@ -52,15 +54,16 @@ static int find_chosen(struct prefix *prefix, char **ret_text)
     return heads_choose(prefix, ret_text);
 }
 
-/* The newest head, of a prefix that has one, or the one that is asked for. */
+/* Finds the newest head of a prefix that has one, or the head that was requested. */
 static int find_head(struct prefix *prefix, char **ret_text)
 {
     int r = prefix_check_history(prefix, ret_text);
     if (r < 0)
-        prefix->has_marker = false; /* another filesystem may be there for a while: read again */
+        /* another filesystem may be mounted there for a while: the marker is read again */
+        prefix->has_marker = false;
     if (r == 0)
         r = local_allow_encodings(prefix->local,
-                                  prefix->marker.incompat); /* what is fetched is kept */
+                                  prefix->marker.incompat); /* fetched chunks are kept */
     if (r < 0 || prefix->beginning.is_anew || prefix->head.number)
         return r;
     if (head_choice_is_made(&prefix->options->at)) {
@@ -71,13 +74,13 @@ static int find_head(struct prefix *prefix, char **ret_text)
     bool may_go_back = prefix->options->read_only || prefix->options->rollback;
     if (may_go_back && (r == -EUCLEAN || r == -EBADMSG))
         r = heads_go_back_from_damaged(prefix, ret_text);
-    if (r == 0) /* its writer may have announced them since the marker was read */
+    if (r == 0) /* the head's writer may have announced them since the marker was read */
         r = local_allow_encodings(prefix->local, prefix->head.incompat);
     return r == -ENOENT ? 0 : r;
 }
 
-/* Where no head is found this store may still know one. Numbers go on above it, whatever the server
- * says; and a mount that lives does not begin anew because of what it says. */
+/* If no head is found, this store may still know one. Numbers continue above it, whatever the
+ * server lists; and a live mount does not begin anew because of a listing. */
 static int settle_floor(struct prefix *prefix, char **ret_text)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);
@@ -92,14 +95,15 @@ static int settle_floor(struct prefix *prefix, char **ret_text)
     return -EBUSY;
 }
 
-/* May a writer go on from the newest head, and will the prefix be its own? */
+/* Checks whether a writer may continue from the newest head, and takes the prefix. */
 static int attach_writer(struct prefix *prefix, prefix_may_fn *may, void *arg, char **ret_text)
 {
     int r = may(arg, ret_text);
     if (r == 0)
         r = prefix_check_newest(prefix, ret_text);
     prefix->was_theirs = head_is_theirs(prefix->local, &prefix->head);
-    /* Before the wait for its lease, by which a key that may only read would win nothing. */
+    /* Checked before the wait for the lease, which would be useless for a key that may only
+     * read. */
     if (r == 0 && prefix->was_theirs && !prefix->options->unfenced)
         r = prefix_probe_exclusive(prefix, ret_text);
     if (r == 0 && !is_as_we_left_it(prefix))
@@ -127,14 +131,14 @@ int prefix_attach(struct prefix *prefix, prefix_may_fn *may, void *arg, char **r
 {
     prefix->head = (struct head){0};
     int r = attach_online(prefix, may, arg, ret_text);
-    /* For a writer the remote works when the first head was stored: a filesystem may allow reads
-     * and refuse writes. */
+    /* For a writer the remote counts as working when the first head was stored: a filesystem may
+     * allow reads and refuse writes. */
     if (r == 0 && prefix->options->read_only)
         prefix_works(prefix);
     if (r == 0)
         return 0;
     if (prefix->tier->ops->look_again)
-        prefix->tier->ops->look_again(prefix->tier); /* the right one may be mounted yet */
+        prefix->tier->ops->look_again(prefix->tier); /* the right filesystem may be mounted later */
     if (r == -ECANCELED && !*ret_text)
         *ret_text = xasprintf("given up while waiting for %s", prefix->name);
     if (*ret_text)

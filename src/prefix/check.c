@@ -11,31 +11,31 @@
 
 #define QUEUE 64u
 #define AGAIN_MS 2000
-#define AGAIN_MAX 64u   /* objects; more that are missing are no lapse of the server */
-#define LEAP (1u << 20) /* numbers that a new beginning leaves out: see prefix.c */
+#define AGAIN_MAX 64u   /* objects; if more are missing, it is no lapse of the server */
+#define LEAP (1u << 20) /* numbers that a new beginning skips: see prefix.c */
 
 /* A run that some head or feed names, in both places. */
 struct checked_run {
-    struct run_info info; /* id and node are the order */
-    uint64_t first, last; /* heads that name it */
-    bool is_shown;        /* its content matters to what is shown now */
+    struct run_info info; /* sorted by id and node */
+    uint64_t first, last; /* the first and the last head that name it */
+    bool is_shown;        /* it is needed for the state that is shown */
     int result[RUN_PLACES];
 };
 
 struct checked_head {
     uint64_t number;
     int result;
-    bool has_history; /* states before it stay, and others do not */
+    bool has_history; /* states before it stay, with gaps between them */
     uint32_t run_count;
     struct run_info *runs;
-    struct head *nodes; /* all of it, of a head of several nodes; else NULL */
+    struct head *nodes; /* a copy of the head, if it is of several nodes; else NULL */
 };
 
 /* A feed that some head names. Those of the head that is shown, and of newer ones, are read. */
 struct checked_feed {
     uint64_t epoch, round;
-    const struct head *head; /* the newest that names it */
-    uint32_t writer;         /* its number there */
+    const struct head *head; /* the newest head that names it */
+    uint32_t writer;         /* number of the writer in that head */
     bool is_listed;
     int result;
     uint32_t node, run_count;
@@ -48,7 +48,7 @@ struct head_check {
     VECTOR(struct checked_head) heads; /* ascending */
     VECTOR(struct checked_feed) feeds; /* by epoch and round */
     VECTOR(struct checked_run) runs;   /* by id and node */
-    _Atomic unsigned again;            /* objects that were asked for again */
+    _Atomic unsigned again;            /* objects that were requested again */
 };
 
 /* A job of the pool. */
@@ -231,7 +231,7 @@ static int check_object(const struct check_job *job)
     return run_check_at(job->c->prefix, &job->run->info, job->place, job->run->is_shown);
 }
 
-/* An object that the server does not have just now may be there a moment later. */
+/* An object that the server does not return just now may be there a moment later. */
 static void run_check_job(void *arg)
 {
     struct check_job *job = arg;
@@ -284,7 +284,7 @@ static const char *describe(int error)
                                : "is damaged";
 }
 
-/* Heads that were given up may lack objects: that was known when they were. */
+/* Heads that were given up may lack objects: this was known at that time. */
 static void leave_out_given_up(struct head_check *c)
 {
     const struct head *shown = &c->prefix->head;
@@ -304,7 +304,7 @@ static void leave_out_given_up(struct head_check *c)
     c->heads.count = kept;
 }
 
-/* May gc have deleted heads between others? */
+/* Returns whether gc may have deleted heads between others. */
 static bool may_have_gaps(const struct head_check *c)
 {
     bool may = c->prefix->head.number > 0 && head_has_history(&c->prefix->head);
@@ -322,7 +322,8 @@ static int report_heads(struct head_check *c)
         object_name("heads", head->number, object);
         if (head->result < 0 && !prefix_object_is_lost(head->result))
             return head->result;
-        /* One that was listed a moment ago was deleted by gc; it never deletes the newest. */
+        /* A head that was listed a moment ago was deleted by gc, which never deletes the newest
+         * one. */
         bool is_gone = head->result == -ENOENT && i + 1 < c->heads.count;
         if (head->result < 0 && !is_gone)
             c->check->problem(object, describe(head->result), c->check->arg);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What `cairn fsck` looks at in a prefix that several nodes write, besides what its heads name: the
- * nodes' entries, feeds that no head has yet, and the heads of the nodes. Of ended/EPOCH only the
- * name counts. */
+/* The checks of `cairn fsck` in a prefix that several nodes write, beside the objects that its
+ * heads name: the nodes' entries, feeds that no head has yet, and the heads of the nodes. Of
+ * ended/EPOCH only the name counts. */
 #include <stdio.h>
 
 #include "base/pool.h"
@@ -12,24 +12,25 @@
 #include "prefix/heads.h"
 
 #define QUEUE 64u
-#define NAME_LEN 64u /* of each object that is looked at here */
+#define NAME_LEN 64u /* of each object that is checked here */
 
 enum looked_kind { ENTRY, FEED, MARKER, NODE_HEAD };
 
 struct looked_at {
     enum looked_kind kind;
     char object[NAME_LEN];
-    uint64_t number;      /* as in the name; of a feed its round */
-    uint64_t epoch, node; /* of a feed, and of what is a node's */
+    uint64_t number;      /* as in the name; for a feed its round */
+    uint64_t epoch, node; /* epoch: of a feed; node: of an object of a node */
     int result;
 };
 
 struct nodes_check {
     struct prefix *prefix;
     struct prefix_check *check;
-    struct head *newest; /* that can be decoded; the one that is shown may be an older one */
+    /* the newest head that can be decoded; the one that is shown may be an older one */
+    struct head *newest;
     VECTOR(struct looked_at) all;
-    struct numbers nodes; /* that have an entry, or a row of the newest head */
+    struct numbers nodes; /* nodes that have an entry, or a row of the newest head */
 };
 
 struct nodes_job {
@@ -37,7 +38,7 @@ struct nodes_job {
     struct looked_at *at;
 };
 
-/* --- what there is to look at ----------------------------------------------------------------- */
+/* --- which objects are checked --- */
 
 static struct looked_at *add(struct nodes_check *c, enum looked_kind kind)
 {
@@ -54,7 +55,7 @@ static int add_entry(uint64_t number, const struct tier_object *object, void *ar
     return 0;
 }
 
-/* Up to its row they are in the head, which check.c looks at, or wait for gc. */
+/* Feeds up to the writer's row are in the head, which check.c checks, or wait for gc. */
 static bool is_in_head(const struct head *head, uint64_t round, uint64_t epoch)
 {
     const struct head_writer *writer = head_writer_of(head, epoch);
@@ -93,7 +94,7 @@ static int add_node_head(const struct tier_object *object, void *arg)
     return 0;
 }
 
-/* A node whose prefix has nothing did not publish anything yet. */
+/* A node whose prefix is empty did not publish yet. */
 static int add_node(struct nodes_check *c, uint64_t node)
 {
     struct tier *tier = c->prefix->tier;

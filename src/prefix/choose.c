@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The head of an earlier state, which a reader asks for: options->at. A head is there until the
- * grace of the writer's gc is over, and as long as it is, so is all that it names. */
+/* The head of an earlier state that a reader requests: options->at. A head exists until the grace
+ * of the writer's gc is over, and so long also all objects that it names. */
 #include "base/pool.h"
 #include "base/text.h"
 #include "prefix/heads.h"
@@ -10,7 +10,7 @@ struct choosing {
     struct prefix *prefix;
     struct numbers numbers; /* of the heads that can be read, as far as is known; ascending */
     struct numbers damaged;
-    struct head *head; /* the last that was read */
+    struct head *head; /* the last head that was read */
 };
 
 static void drop_candidate(struct choosing *c, size_t i)
@@ -20,7 +20,7 @@ static void drop_candidate(struct choosing *c, size_t i)
             (--c->numbers.count - i) * sizeof *c->numbers.at);
 }
 
-/* Candidate i cannot be read. An error that is no damage ends it. */
+/* Removes candidate i, which cannot be read. An error that is not damage is returned. */
 static int drop_lost(struct choosing *c, size_t i, int error)
 {
     if (!prefix_object_is_lost(error))
@@ -31,7 +31,7 @@ static int drop_lost(struct choosing *c, size_t i, int error)
     return 0;
 }
 
-/* Reads candidate i; one that cannot be read is none any more (*ret_is_there). */
+/* Reads candidate i; if it cannot be read, it is removed (*ret_is_there is false). */
 static int read_candidate(struct choosing *c, size_t i, bool *ret_is_there)
 {
     int r = head_read(c->prefix, c->numbers.at[i], c->head);
@@ -59,7 +59,7 @@ static void read_time(void *arg)
     reading->published = head->published;
 }
 
-/* Of the candidates from `first` on. */
+/* Reads the candidates from `first` on. */
 static int read_times(const struct choosing *c, size_t first, size_t count,
                       struct reading readings[static BLOCK_MAX])
 {
@@ -74,7 +74,8 @@ static int read_times(const struct choosing *c, size_t first, size_t count,
     return 0;
 }
 
-/* True: it is not later. One that cannot be read is no candidate any more. */
+/* *ret: the head is not later than `time`. A head that cannot be read is removed from the
+ * candidates. */
 static int judge(struct choosing *c, size_t i, const struct reading *reading, int64_t time,
                  bool *ret)
 {
@@ -82,9 +83,9 @@ static int judge(struct choosing *c, size_t i, const struct reading *reading, in
     return reading->error < 0 ? drop_lost(c, i, reading->error) : 0;
 }
 
-/* How many of the candidates there are up to the newest that is not later. The writer's clock may
- * have gone back, so times need not ascend: from the newest on all are read, in blocks that grow.
- */
+/* Counts the candidates up to the newest one that is not later than `time`. The writer's clock may
+ * have gone back, so times need not ascend: all heads are read from the newest on, in blocks that
+ * grow. */
 static int count_until(struct choosing *c, int64_t time, size_t *ret_count)
 {
     _cleanup_free_ struct reading *readings = xcalloc(BLOCK_MAX, sizeof *readings);
@@ -145,7 +146,7 @@ static int explain_none(struct choosing *c, const struct head_choice *at, char *
                      name, when, oldest, newest);
 }
 
-/* The newest damaged head after the chosen one and before the next. */
+/* Returns the newest damaged head after the chosen one and before the next. */
 static uint64_t find_damaged(const struct choosing *c, size_t count)
 {
     uint64_t found = 0, next = count < c->numbers.count ? c->numbers.at[count] : UINT64_MAX;
@@ -199,13 +200,13 @@ static int choose(struct choosing *c, const struct head_choice *at, char **ret_t
         count = count_up_to(c, at->number);
     else
         TRY(count_until(c, at->time, &count));
-    /* No other head takes the place of one that is not there. */
+    /* No other head replaces a head that does not exist. */
     if (at->number && (count == 0 || c->numbers.at[count - 1] != at->number))
         return explain_none(c, at, ret_text);
     return take_last(c, at, count, ret_text);
 }
 
-/* Whatever became of heads/NUMBER: what has the name is the head itself. */
+/* Independent of whether heads/NUMBER exists: the object with the name contains the head itself. */
 static int choose_named(struct prefix *prefix, const char *name, char **ret_text)
 {
     _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Feeds that a head of several nodes names are fetched into STORE/feeds, beside each other: there
- * may be one a node. */
+/* Fetches feeds that a head of several nodes names into STORE/feeds, in parallel: there may be one
+ * a node. */
 #include "base/cause.h"
 #include "base/pool.h"
 #include "commit/run_lists.h"
@@ -11,7 +11,7 @@
 struct feed_fetch {
     struct prefix *prefix;
     const struct head *head;
-    uint32_t writer; /* its number in the head */
+    uint32_t writer; /* number of the writer in the head */
     int result;
 };
 
@@ -79,7 +79,7 @@ static int begin_feeds(struct prefix *prefix, const struct head *head, struct fe
     return r;
 }
 
-/* An error of the disk or the way counts more than a feed that is lost. */
+/* An error of the disk or of the connection takes precedence over a lost feed. */
 int feeds_fetch(struct prefix *prefix, const struct head *head, struct lost_object *ret_lost)
 {
     _cleanup_free_ struct feed_fetch *fetches = xcalloc(HEAD_WRITERS_MAX, sizeof *fetches);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Heads are read, and created. */
+/* Reading and creating heads. */
 #include "prefix/heads.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-/* We may have to count on from numbers up to this: no head of ours gets there. */
+/* We may have to continue from numbers up to this one: none of our heads reaches it. */
 #define NUMBER_MAX (1ull << 62)
 #define READ_TRIES 4
 #define READ_PAUSE_MS 50
@@ -29,8 +29,8 @@ static int decode_head(const void *buf, size_t len, void *arg)
     return head_decode(buf, len, arg);
 }
 
-/* Numbers of a later epoch than the head's were never given out: a store that goes on from them
- * would give them out again, or have none left. Of several nodes each has epochs of its own. */
+/* Numbers of a later epoch than the head's were never assigned: a store that continued from them
+ * would assign them again, or have none left. Each of several nodes has epochs of its own. */
 static bool numbers_fit(const struct head *head)
 {
     uint64_t last = head_has_nodes(head) ? EPOCH_LAST - 1 : head->epoch;
@@ -66,7 +66,7 @@ int heads_newest_number(struct prefix *prefix, uint64_t after, uint64_t *ret_new
 }
 
 /* A head that was listed, and cannot be found, was deleted meanwhile: then there is a newer one. Or
- * the server does not say all, and nothing follows from it. */
+ * the server's listing is not up to date, and nothing follows from it. */
 int heads_newest(struct prefix *prefix, uint64_t after, struct head *ret_head)
 {
     uint64_t newest = 0;
@@ -88,7 +88,7 @@ int heads_newest(struct prefix *prefix, uint64_t after, struct head *ret_head)
 
 /* --- creating them ---------------------------------------------------------------------------- */
 
-/* Is there a head above number `after`? -ESTALE: so it is, and *head is the newest. */
+/* Checks that there is no head above number `after`. -ESTALE: there is, and *head is the newest. */
 static int check_none_above(struct prefix *prefix, uint64_t after, struct head *head)
 {
     _cleanup_free_ struct head *newest = xmalloc(sizeof *newest);
@@ -99,10 +99,10 @@ static int check_none_above(struct prefix *prefix, uint64_t after, struct head *
     return -ESTALE;
 }
 
-/* Our head was created. A store that was paused for longer than the grace may have been replaced by
- * heads of which the first, with this number, were deleted since; those before it went first. And
- * the first head of a session may follow a listing that lacked newer ones. -ESTALE: so it is, and
- * *head is the newest. */
+/* Called after our head was created. A store that was suspended for longer than the grace may have
+ * been replaced by another one, whose first heads, including this number, were deleted since, and
+ * all before them. And the first head of a session may follow a listing that lacked newer ones.
+ * -ESTALE: there are newer heads, and *head is the newest. */
 static int check_newest(struct prefix *prefix, struct head *head)
 {
     char before[32];
@@ -118,9 +118,9 @@ static int check_newest(struct prefix *prefix, struct head *head)
     return r;
 }
 
-/* Whose is the head that is there under our number? 0: ours. -ESTALE: another's, and *head is
- * theirs. A wrong answer may come once: another's head is read twice. -EUCLEAN: what comes back is
- * no head of this number, so it is not known. */
+/* Determines whose head has our number. 0: ours. -ESTALE: another store's, which is in *head. A
+ * wrong answer may occur once: so another store's head is read twice. -EUCLEAN: the object is no
+ * head of this number, so it is not known. */
 static int settle_head(struct prefix *prefix, struct head *head)
 {
     _cleanup_free_ struct head *there = xmalloc(sizeof *there),
@@ -143,12 +143,12 @@ static int settle_head(struct prefix *prefix, struct head *head)
     return r;
 }
 
-/* One try. Where the answer was lost, or was no answer to what happened, the nonce tells. */
+/* One attempt. If the answer was lost, or does not match what happened, the nonce decides. */
 static int try_head(struct prefix *prefix, struct head *head, const void *bytes, size_t len)
 {
     char object[32];
     head_object_name(head->number, object);
-    /* The objects it names are there before it, after a power loss of the medium too. */
+    /* All objects that the head names are durable before it, also if the medium loses power. */
     int r = prefix->tier->ops->sync(prefix->tier);
     if (r == 0 && !prefix->has_published)
         r = check_none_above(prefix, head->number, head);
@@ -195,8 +195,9 @@ int head_put(struct prefix *prefix, struct head *head)
             return r;
         prefix_error(prefix, r, "publishing head %llu failed (%s)",
                      (unsigned long long)head->number, strerror(-r));
-        /* The head may be there, or come to be there: another head under its number would find it
-         * taken and have no owner. A mount does not wait for it: the uploader goes on. */
+        /* The head may exist, or be created later: another head of this store would find its number
+         * taken by a head without an owner. A mount does not wait for the result: the uploader
+         * continues. */
         bool goes_on = r != -ECANCELED && prefix->is_patient;
         if (!goes_on ||
             !prefix_pause(prefix, tier_error_is_transient(r) ? HEAD_RETRY_MS : HEAD_REFUSED_MS))

@@ -37,7 +37,8 @@ int lease_look(struct prefix *prefix, struct lease_seen *seen)
     return r;
 }
 
-/* A living holder is mostly met by the second node of a job, or is a mount that was forgotten. */
+/* A living holder is usually noticed by the second node of a job, or is a mount that was
+ * forgotten. */
 char *lease_explain_holder(const struct prefix *prefix, const char *what, const char *holder)
 {
     return xasprintf("%s %s by %s, and has one writer at a time: give each node that writes a "
@@ -69,7 +70,7 @@ int lease_await(struct prefix *prefix, char **ret_text)
             return 0;
         r = prefix->tier->ops->now(prefix->tier, &now);
         if (r < 0)
-            return r; /* by another clock it might be over */
+            return r; /* by another clock it might have expired */
         age = now - seen.modified;
         if (age > prefix->options->lease_ns)
             return 0;

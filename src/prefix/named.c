@@ -40,7 +40,7 @@ int named_read(struct prefix *prefix, const char *name, struct named_snapshot *r
     return is_it ? 0 : -EUCLEAN;
 }
 
-/* Where the answer to the first try was lost, the second one finds it there. */
+/* If the answer to the first attempt was lost, the second one finds the object. */
 static int settle(struct prefix *prefix, const struct named_snapshot *snapshot)
 {
     _cleanup_free_ struct named_snapshot *there = xmalloc(sizeof *there);

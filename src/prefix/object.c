@@ -7,7 +7,8 @@
 
 #include "base/cause.h"
 
-#define READ_TRIES 4 /* of a small object that looks damaged: the damage may be of the way here */
+#define READ_TRIES 4 /* for a small object that looks damaged: it may be damaged only in transfer  \
+                      */
 #define READ_PAUSE_MS 50
 
 const char *const run_directories[RUN_PLACES] = {"runs", "copies"};
@@ -92,7 +93,7 @@ int prefix_put_object(struct prefix *prefix, const char *object, const void *byt
     memset(aligned + len, 0, room - len);
     int r = is_new ? ops->put_new(prefix->tier, object, aligned, len)
                    : ops->put(prefix->tier, object, aligned, len);
-    explicit_bzero(aligned, len); /* a marker has a key */
+    explicit_bzero(aligned, len); /* a marker contains a key */
     free(aligned);
     return r;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The remote shows an older head than the one that this store published last: a listing is stale,
- * the remote lost its newest heads, or an older copy of it took its place. */
+/* The remote shows an older head than the one that this store published last: the listing is stale,
+ * the remote lost its newest heads, or an older copy of the remote replaced it. */
 #include <inttypes.h>
 
 #include "base/log.h"
@@ -19,11 +19,11 @@ static bool shows_older(const struct adoption *adoption, const struct head *know
            known->number > prefix->head.number;
 }
 
-/* --- what it lacks ---------------------------------------------------------------------------- */
+/* --- what the remote lacks --- */
 
 struct lack {
     struct prefix *prefix;
-    VECTOR(uint64_t) packs; /* that are there */
+    VECTOR(uint64_t) packs; /* that exist in the remote */
     bool lacks_packs;
     uint64_t local; /* chunks that NVMe has */
 };
@@ -52,7 +52,7 @@ static int add_local(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* Chunks that NVMe does not have, where packs are missing that the view knows. */
+/* Counts chunks that NVMe does not have, if packs that the view knows are missing in the remote. */
 static int count_only_there(struct lack *lack, struct view *view, uint64_t *ret_chunks)
 {
     int r = prefix_list(lack->prefix, "packs", 0, add_listed, lack);
@@ -67,7 +67,7 @@ static int count_only_there(struct lack *lack, struct view *view, uint64_t *ret_
     return r;
 }
 
-/* A store without a view has the state of the head that is there, and what its journal adds. */
+/* A store without a view has the state of the existing head, plus the operations of its journal. */
 static int check_nothing_is_missing(const struct adoption *adoption, const struct head *known,
                                     char **ret_text)
 {
@@ -92,8 +92,8 @@ static int check_nothing_is_missing(const struct adoption *adoption, const struc
     return -ESTALE;
 }
 
-/* What came after the older head is in the journal, unless that was trimmed: a published head makes
- * batches superfluous that this one needs. */
+/* The operations after the older head are in the journal, unless that was trimmed: a published head
+ * makes batches superfluous that the older head needs. */
 static int check_goes_on(const struct adoption *adoption, const struct head *known, char **ret_text)
 {
     struct prefix *prefix = adoption->prefix;
@@ -118,7 +118,7 @@ int older_judge(const struct adoption *adoption, const struct head *known, char 
     if (r < 0 && !prefix_object_is_lost(r))
         return r;
     if (r == 0 && memcmp(there->nonce, known->nonce, sizeof there->nonce) == 0) {
-        prefix->head = *there; /* it is only not listed */
+        prefix->head = *there; /* the head exists, but is not listed */
         return 0;
     }
     bool has_all = prefix_has_runs(prefix, known);

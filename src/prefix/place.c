@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A path is no proof of what lies there: where its filesystem is not mounted, it leads to a bare
- * directory of another. The marker of a prefix is its object `cairn` (prefix.c); this is for when
- * there is none: STORE/remote.place says on which filesystem it was. */
+/* A path does not prove which prefix is there: while its filesystem is not mounted, it leads to an
+ * empty directory of another filesystem. A prefix is identified by its marker, the object `cairn`
+ * (prefix.c); if there is no marker, STORE/remote.place says on which filesystem the prefix was. */
 #include "prefix/prefix.h"
 
 #include "base/crc.h"
@@ -21,11 +21,11 @@ static bool look_at_place(struct prefix *prefix, struct tier_place *ret)
     return prefix->tier->ops->place && prefix->tier->ops->place(prefix->tier, ret) == 0;
 }
 
-/* STORE/remote.place: three lines, the address of the remote, the text that is compared,
- * the text that is shown; and their checksum, which version 1 lacks. */
+/* STORE/remote.place: three lines, the address of the remote, the text that is compared, the text
+ * that is shown; and their checksum, which version 1 lacks. */
 struct known_place {
     char *text, *name, *identity, *shown;
-    bool is_damaged; /* it is there, and says nothing for sure */
+    bool is_damaged; /* the file exists, but cannot be trusted */
 };
 
 static char *make_place_text(const char *name, const struct tier_place *place)
@@ -34,7 +34,7 @@ static char *make_place_text(const char *name, const struct tier_place *place)
     return xasprintf("%s" CHECKSUM_WORD "%08x\n", lines, crc32_of(0, lines, strlen(lines)));
 }
 
-/* `rest`: behind the three lines, which are `len` bytes with their ends. */
+/* `rest`: the bytes behind the three lines, which are `len` bytes with their ends. */
 static bool is_verified(const char *lines, size_t len, const char *rest)
 {
     _cleanup_free_ char *wanted = xasprintf(CHECKSUM_WORD "%08x\n", crc32_of(0, lines, len));
@@ -89,7 +89,7 @@ int place_check(struct prefix *prefix, char **ret_text)
     return *ret_text ? -EBUSY : 0;
 }
 
-/* For a store that knows nothing better it cannot be told: it is said. */
+/* A store without a known place cannot check the place: it logs where the prefix is. */
 void place_report_new(struct prefix *prefix)
 {
     struct tier_place now;

@@ -2,9 +2,9 @@
 /* The prefix of a remote: its marker (the object `cairn`, with a copy in heads/), and what may be
  * done with a prefix whose marker or heads are missing.
  *
- * A prefix is empty if it has neither marker, heads, runs nor packs. In any other prefix that lacks
- * its marker, or has packs or runs and no head, something was lost, or the server does not say all:
- * it is looked at again, then refused. With --takeover
+ * A prefix is empty if it has neither marker, heads, runs nor packs. Any other prefix that lacks
+ * its marker, or has packs or runs and no head, has lost objects, or the server's listing is not up
+ * to date: it is checked again, then refused. With --takeover
  *
  *   the marker is written anew, from its copy or from the superblock of a store of that history;
  *   the newest head is published again, by the store that knows it;
@@ -27,7 +27,7 @@
 #define LOOKS 4u
 #define LOOK_PAUSE_MS 200
 #define LEFT_PER_EPOCH_SHIFT 24       /* more heads than one epoch publishes */
-#define CLOCK_STEP_NS (5 * SECOND_NS) /* servers tell times in whole seconds */
+#define CLOCK_STEP_NS (5 * SECOND_NS) /* servers return times in whole seconds */
 
 /* --- the marker ------------------------------------------------------------------------------- */
 
@@ -92,16 +92,16 @@ static void describe_own(const struct prefix *prefix, struct prefix_info *ret)
     memcpy(ret->key_id, sb->key_id, sizeof sb->key_id);
 }
 
-/* --- what is left of a prefix ----------------------------------------------------------------- */
+/* --- remains of a prefix --- */
 
-/* `oldest`: by the medium's clock; 0: not known. `epoch`: the newest that ids of packs and runs
- * have. */
+/* `oldest`: by the medium's clock; 0: not known. `epoch`: the newest epoch in ids of packs and
+ * runs. */
 struct remains {
     uint64_t heads, newest_head;
     uint64_t packs, runs, copies, bytes, epoch;
     int64_t oldest;
     bool has_copy;     /* of the marker */
-    uint64_t *counted; /* one of these: what is being listed */
+    uint64_t *counted; /* the counter for the directory that is being listed */
 };
 
 static int count_remaining_head(const struct tier_object *object, void *arg)
@@ -127,7 +127,7 @@ static int count_remaining(uint64_t id, const struct tier_object *object, void *
     return 0;
 }
 
-/* A damaged marker is as good as a lost one, if its copy is whole. Else the object may be any. */
+/* A damaged marker counts as lost if its copy is whole. Otherwise the object may be anything. */
 static int meet_damaged_marker(struct prefix *prefix, int error)
 {
     struct prefix_info copy = {0};
@@ -137,7 +137,7 @@ static int meet_damaged_marker(struct prefix *prefix, int error)
     return has_copy ? -ENOENT : error;
 }
 
-/* Counts packs and runs only where marker or heads are missing: there may be many. */
+/* Counts packs and runs only if marker or heads are missing: there may be many. */
 static int look_once(struct prefix *prefix, struct remains *ret)
 {
     struct tier *tier = prefix->tier;
@@ -163,7 +163,7 @@ static int look_once(struct prefix *prefix, struct remains *ret)
     return r;
 }
 
-/* Nodes that share a prefix put their content there before its first head. */
+/* Nodes that share a prefix store content there before its first head. */
 static bool is_incomplete(const struct prefix *prefix, const struct remains *left)
 {
     bool has_content = left->packs || left->runs || left->copies;
@@ -214,7 +214,8 @@ bool prefix_known_head(struct prefix *prefix, struct head *ret_head)
            local_head_read(prefix->local, ret_head) == 0 && !local_head_is_lost(ret_head);
 }
 
-/* This store may know the newest head that was lost: unless another writer came after it. */
+/* Returns whether this store knows the newest head that was lost: unless another writer came after
+ * it. */
 static bool may_publish_again(struct prefix *prefix, const struct remains *left,
                               struct head *ret_head)
 {
@@ -230,7 +231,7 @@ static bool is_own_history(struct prefix *prefix, const struct remains *left)
                        : may_publish_again(prefix, left, head);
 }
 
-/* Finds what the lost marker said. `has_store`: the superblock was read. */
+/* Restores the content of the lost marker. `has_store`: the superblock was read. */
 static int restore_marker(struct prefix *prefix, const struct remains *left, bool has_store)
 {
     struct prefix_info info;
@@ -253,7 +254,7 @@ static const char *describe_marker(const struct prefix *prefix)
                                                : "has lost its marker, the object 'cairn'";
 }
 
-/* Says what was lost, what is left, and what --takeover would do. */
+/* Returns a text about the lost objects, the remains, and the effect of --takeover. */
 static char *explain_remains(struct prefix *prefix, const struct remains *left, bool has_marker,
                              bool has_store)
 {
@@ -308,7 +309,7 @@ static int judge_remains(struct prefix *prefix, const struct remains *left, bool
         return take_remains(prefix, left, has_store);
     *ret_text = explain_remains(prefix, left, has_marker, has_store);
     if (!has_marker)
-        prefix->has_marker = false; /* the object is looked for again */
+        prefix->has_marker = false; /* the object is searched again */
     return -EBUSY;
 }
 
@@ -338,7 +339,8 @@ static int note_newest_epoch(uint64_t id, const struct tier_object *object, void
     return 0;
 }
 
-/* A writer creates a head before its first run. */
+/* A writer creates a head before its first run, so a newer epoch of a run shows that a head is
+ * missing. */
 int prefix_check_newest(struct prefix *prefix, char **ret_text)
 {
     uint64_t epoch = 0;
@@ -366,7 +368,8 @@ int prefix_check_newest(struct prefix *prefix, char **ret_text)
 
 /* --- holding it ------------------------------------------------------------------------------- */
 
-/* Our chunks may come there: an older version must not take them for damage. */
+/* Returns the encodings that chunks of this store may have: an older version must not take such
+ * chunks for damage. */
 static uint64_t encodings_to_announce(const struct prefix *prefix)
 {
     return prefix->local->sb.incompat & SUPERBLOCK_INCOMPAT_ENCODINGS & ~prefix->marker.incompat;
@@ -382,8 +385,8 @@ static int put_marker(struct prefix *prefix, const char *object, const struct pr
     return r;
 }
 
-/* The object is there. Its writer holds the prefix, and keeps what the writer before announced
- * since the object was read. */
+/* The marker exists. This writer holds the prefix, and keeps the encodings that the writer before
+ * it announced since the marker was read. */
 static int announce_encodings(struct prefix *prefix)
 {
     int r = prefix_meet(prefix);
@@ -406,8 +409,9 @@ static bool is_same_marker(const struct prefix_info *a, const struct prefix_info
     return a->created == b->created && a->incompat == b->incompat && is_of_history(a, b);
 }
 
-/* A marker that was not found, and is there now, shows that the prefix was not what it seemed: all
- * of it is looked at again (-EAGAIN). Only ours is none: the answer to a first try was lost. */
+/* A marker that was not found before, but exists now, shows that the prefix was not in the assumed
+ * state: all of it is checked again (-EAGAIN). Unless it is our own marker: then the answer to a
+ * first attempt was lost. */
 static int make_marker(struct prefix *prefix)
 {
     struct prefix_info info, found = {0};
@@ -438,7 +442,8 @@ static int make_marker(struct prefix *prefix)
     return r;
 }
 
-/* The copy has a key, and maybe the only one of what another history left: it gets another name. */
+/* The copy contains a key, possibly the only one for remains of another history: it gets another
+ * name. */
 static int set_foreign_copy_aside(struct prefix *prefix, const struct prefix_info *copy)
 {
     char id[2 * sizeof copy->history + 1];
@@ -453,7 +458,7 @@ static int set_foreign_copy_aside(struct prefix *prefix, const struct prefix_inf
     return 0;
 }
 
-/* The copy of the marker, from which it can be written anew if it is lost. */
+/* Writes the copy of the marker, from which a lost marker can be restored. */
 static int keep_copy(struct prefix *prefix)
 {
     struct prefix_info copy = {0};
@@ -472,8 +477,8 @@ static int keep_copy(struct prefix *prefix)
     return put_marker(prefix, MARKER_COPY, ours, false);
 }
 
-/* Exclusive creation is what keeps two writers apart: a bucket that only pretends is found out
- * before it matters. */
+/* Two writers are kept apart by exclusive creation: a bucket that only pretends to support it is
+ * detected before it does harm. */
 int prefix_probe_exclusive(struct prefix *prefix, char **ret_text)
 {
     char object[OBJECT_NAME_LEN];
@@ -486,7 +491,7 @@ int prefix_probe_exclusive(struct prefix *prefix, char **ret_text)
     int r = prefix_put_object(prefix, object, bytes, sizeof bytes, true);
     int again =
         r == 0 || r == -EEXIST ? prefix_put_object(prefix, object, bytes, sizeof bytes, true) : r;
-    bool is_denied = r == -EACCES || r == -EPERM || r == -EROFS; /* nothing was made */
+    bool is_denied = r == -EACCES || r == -EPERM || r == -EROFS; /* no object was created */
     if (!is_denied && prefix->tier->ops->remove(prefix->tier, object) < 0)
         log_warn("remote: the probe %s could not be removed", object);
     if (again == -EEXIST)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs are fetched into STORE/runs. One that is missing or damaged in its first place
- * is read from the copy. */
+/* Runs are fetched into STORE/runs. A run that is missing or damaged in its first place is read
+ * from the copy. */
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -14,7 +14,7 @@
 #define FETCH_THREADS 8u
 #define FETCH_PIECE (RUN_FETCH_WINDOW / FETCH_THREADS)
 #define RETRY_MS 250
-/* Tries of the two places in turn: the damage may be of the way here. */
+/* Attempts, alternating between the two places: it may be damaged only in transfer. */
 #define FETCH_TRIES 4
 
 bool head_names_run(const struct head *head, uint64_t id)
@@ -25,7 +25,7 @@ bool head_names_run(const struct head *head, uint64_t id)
     return false;
 }
 
-/* --- what is wrong in the remote -------------------------------------------------------------- */
+/* --- bad objects in the remote --- */
 
 bool run_is_bad(const struct prefix *prefix, uint64_t id, enum run_place place)
 {
@@ -35,13 +35,13 @@ bool run_is_bad(const struct prefix *prefix, uint64_t id, enum run_place place)
     return false;
 }
 
-/* Those of other nodes are theirs to put again. */
+/* Runs of other nodes are put again by those nodes. */
 static void note_bad_run(struct prefix *prefix, const struct run_info *info, enum run_place place)
 {
     uint64_t id = info->id;
     if (info->node || run_is_bad(prefix, id, place) ||
         prefix->runs.bad_count == ARRAY_LEN(prefix->runs.bad))
-        return; /* one that has no room is found again */
+        return; /* a run for which there is no room in the list is found again later */
     prefix->runs.bad[prefix->runs.bad_count++] = (struct bad_run){id, place};
     atomic_store(&prefix->runs.are_due, true);
 }
@@ -50,7 +50,7 @@ static void note_bad_run(struct prefix *prefix, const struct run_info *info, enu
 
 /* A run that is being fetched. */
 struct new_run {
-    bool is_open; /* else it is there already */
+    bool is_open; /* false: the run exists already */
     int fd;
     _Atomic int error;
 };
@@ -86,14 +86,14 @@ static void fetch_piece(void *arg)
         atomic_store(&job->run->error, r);
     } else {
         atomic_fetch_add(&job->prefix->fetched_total, len);
-        /* The disk begins now, beside what still has to come: the call that makes it durable has
+        /* The disk begins to write now, while the rest is still being fetched: the final fsync has
          * less to wait for. */
         (void)sync_file_range(job->run->fd, (off_t)job->offset, (off_t)len, SYNC_FILE_RANGE_WRITE);
     }
     free(job);
 }
 
-/* A file of the run's length under a preliminary name. */
+/* Creates a file of the run's length under a preliminary name. */
 static int open_new_run(const struct local *local, const struct run_info *info, struct new_run *run)
 {
     _cleanup_free_ char *path = run_path(local, info, ".new");
@@ -101,11 +101,11 @@ static int open_new_run(const struct local *local, const struct run_info *info, 
     if (run->fd < 0)
         return -errno;
     run->is_open = true;
-    /* A full disk is found before anything is fetched. */
+    /* A full disk is detected before anything is fetched. */
     return -posix_fallocate(run->fd, 0, (off_t)info->length);
 }
 
-/* Durable, and what its name says, before it gets that. */
+/* The file is made durable and verified before it gets its name. */
 static int settle_fetched(const struct local *local, const struct run_info *info,
                           const struct new_run *run)
 {
@@ -129,13 +129,14 @@ static void fetch_run(struct prefix *prefix, struct pool *pool, const struct run
 
 /* --- both places ------------------------------------------------------------------------------ */
 
-/* Runs, over all tries. */
+/* The runs of one fetch, over all attempts. */
 struct run_fetch {
     struct prefix *prefix;
     const struct run_info *runs;
     size_t count;
-    int lost[HEAD_RUNS_MAX][RUN_PLACES]; /* how each place failed last; 0: not, or not tried */
-    size_t first_lost;                   /* of the last try; `count`: none */
+    /* the last error of each place; 0: no error, or not tried */
+    int lost[HEAD_RUNS_MAX][RUN_PLACES];
+    size_t first_lost; /* of the last attempt; `count`: none */
     bool fetched;
 };
 
@@ -156,7 +157,7 @@ static int begin_fetch(struct run_fetch *fetch, enum run_place place, struct new
     return r;
 }
 
-/* A run that is whole now is kept, whatever became of the others. */
+/* Keeps a run that is whole now, independent of the others. */
 static int end_run(struct run_fetch *fetch, enum run_place place, size_t i,
                    const struct new_run *run)
 {
@@ -175,7 +176,7 @@ static int end_run(struct run_fetch *fetch, enum run_place place, size_t i,
     return r;
 }
 
-/* An error of the disk or the way counts more than a run that is lost. */
+/* An error of the disk or of the connection takes precedence over a lost run. */
 static int fetch_once(struct run_fetch *fetch, enum run_place place)
 {
     struct new_run runs[HEAD_RUNS_MAX] = {0};
@@ -211,7 +212,7 @@ static void explain_lost(const struct run_fetch *fetch)
                explain(fetch->lost[i][RUN_COPY]));
 }
 
-/* Runs that came from one place while the other has them not, or damaged. */
+/* Notes runs that were read from one place while the other one lacks them, or has them damaged. */
 static void note_bad_runs(const struct run_fetch *fetch)
 {
     for (size_t i = 0; i < fetch->count; i++)

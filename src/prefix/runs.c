@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Runs are put into the prefix twice, and put again.
+/* Puts runs into the prefix twice, and puts them again.
  *
- * All that a head says hangs on each of its runs, and runs are small: so the same bytes lie in two
- * objects, runs/ID and copies/ID. The head waits for the first, and for one try at the copy, which
- * goes at the same time. What is missing of either later is put again from STORE/runs. */
+ * All content of a head depends on each of its runs, and runs are small: so the same bytes are
+ * stored in two objects, runs/ID and copies/ID. The head waits for the first object, and for one
+ * attempt at the copy, made at the same time. An object that is missing later is put again from
+ * STORE/runs. */
 #include "prefix/runs.h"
 
 #include "base/log.h"
@@ -22,7 +23,7 @@ static bool may_send(struct prefix *prefix, uint64_t bytes)
                                      : prefix->user.pause(prefix->user.arg, 0);
 }
 
-/* One try, from STORE/runs. */
+/* One attempt, from STORE/runs. */
 static int put_run_at(struct prefix *prefix, const struct run_info *info, enum run_place place,
                       bool *ret_is_local)
 {
@@ -31,7 +32,7 @@ static int put_run_at(struct prefix *prefix, const struct run_info *info, enum r
     run_object_name(info, place, object);
     int r = run_input_open(prefix->local, info, &input);
     struct tier_source source = {.len = info->length, .read = run_input_bytes, .arg = &input};
-    /* A small one must not keep a state waiting that is there already. */
+    /* A small run must not delay a state whose packs are stored already. */
     if (r == 0 && info->length > RUN_LIMITED && !may_send(prefix, info->length))
         r = -ECANCELED;
     *ret_is_local = r < 0;
@@ -49,7 +50,7 @@ struct copying {
     const struct run_info *info;
 };
 
-/* Without it nothing is lost yet: it does not keep the head waiting. */
+/* A failed copy loses nothing yet: it does not delay the head. */
 static void *put_run_copy(void *arg)
 {
     const struct copying *copying = arg;
@@ -86,9 +87,9 @@ int run_put(struct prefix *prefix, const struct run_info *info)
     return r;
 }
 
-/* --- looked at, and put again ----------------------------------------------------------------- */
+/* --- checks and repairs --- */
 
-/* All of the object is read. */
+/* Reads all of the object. */
 static int check_run_content(struct prefix *prefix, const struct run_info *info, const char *object)
 {
     uint8_t hash[HASH_LEN], *piece = xmalloc(PIECE);
@@ -118,7 +119,7 @@ int run_check_at(struct prefix *prefix, const struct run_info *info, enum run_pl
     return r == 0 && reads_content ? check_run_content(prefix, info, object) : r;
 }
 
-/* STORE/runs has it: verified, or else fetched from where it is whole. */
+/* The run is taken from STORE/runs: verified, or fetched from the place where it is whole. */
 static int put_run_again(struct prefix *prefix, const struct run_info *info, enum run_place place,
                          const char *why)
 {
@@ -132,7 +133,7 @@ static int put_run_again(struct prefix *prefix, const struct run_info *info, enu
     return 0;
 }
 
-/* 0: it is there, as far as a request for its length tells. */
+/* 0: the object exists, as far as a request for its length shows. */
 static int keep_run_at(struct prefix *prefix, const struct run_info *info, enum run_place place)
 {
     if (run_is_bad(prefix, info->id, place))
@@ -156,7 +157,7 @@ int runs_keep(struct prefix *prefix, const uint64_t seen[RUN_PLACES])
     return r;
 }
 
-/* The file in STORE/runs: a view that is lost is made from it. */
+/* Checks the file in STORE/runs, from which a lost view is restored. */
 static int scrub_local_run(struct prefix *prefix, const struct run_info *info)
 {
     struct lost_object lost;

@@ -1,48 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The runs of a prefix, of which each lies there twice, and the feeds that name runs; in STORE/runs
- * and STORE/feeds they are commit/run_lists.h's. */
+/* The runs of a prefix, each of which is stored there twice, and the feeds that name runs; the
+ * files in STORE/runs and STORE/feeds belong to commit/run_lists.h. */
 #pragma once
 
 #include "prefix/prefix.h"
 
 /* --- feeds.c ---------------------------------------------------------------------------------- */
 
-/* Makes sure that STORE/feeds has the feed of this writer of the head. prefix_object_is_lost() of
- * the result: the prefix does not have it any more. */
+/* Makes sure that STORE/feeds has the head's feed of this writer. If prefix_object_is_lost() is
+ * true for the result, the prefix does not have the feed any more. */
 CAIRN_MUST_CHECK int feed_fetch(struct prefix *prefix, const struct head *head, uint32_t writer);
-/* The same, of all feeds by which content is read. *ret_lost: the first that is lost; cause_text()
- * names it. */
+/* As feed_fetch(), for all feeds that are needed to read content. *ret_lost: the first lost feed;
+ * cause_text() names it. */
 CAIRN_MUST_CHECK int feeds_fetch(struct prefix *prefix, const struct head *head,
                                  struct lost_object *ret_lost);
 
 /* --- run_fetch.c ------------------------------------------------------------------------------ */
 
-/* Makes sure that STORE/runs has all of the runs, whole and verified. prefix_object_is_lost() of
- * the result: the prefix does not have *ret_lost any more, in neither place; cause_text() names it.
- */
+/* Makes sure that STORE/runs has all of the runs, whole and verified. If prefix_object_is_lost() is
+ * true for the result, the prefix does not have *ret_lost any more, in neither place; cause_text()
+ * names it. */
 CAIRN_MUST_CHECK int runs_fetch(struct prefix *prefix, const struct run_info *runs, size_t count,
                                 struct lost_object *ret_lost);
-/* The same, of all runs from which the state of a head is read, and of the feeds that name them. */
+/* As runs_fetch(), for all runs from which the state of a head is read, and the feeds that name
+ * them. */
 CAIRN_MUST_CHECK int runs_fetch_head(struct prefix *prefix, const struct head *head,
                                      struct lost_object *ret_lost);
 bool head_names_run(const struct head *head, uint64_t id);
-/* Does the head need what was lost? Where that takes one of its feeds, it is fetched. */
+/* Determines whether the head needs the lost object. Fetches a feed of the head if necessary. */
 CAIRN_MUST_CHECK int head_names_lost(struct prefix *prefix, const struct head *head,
                                      const struct lost_object *lost, bool *ret_names);
-/* Was one of its objects found missing or damaged, and not put again since? */
+/* Returns whether an object of the run was found missing or damaged, and not put again since. */
 bool run_is_bad(const struct prefix *prefix, uint64_t id, enum run_place place);
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
 
-/* Puts a run of STORE/runs in both places. It is in the first on return; where the copy failed,
- * prefix->runs.are_due. -ECANCELED: the store stops. Else the disk cannot read it. */
+/* Puts a run of STORE/runs in both places. On return it is in the first one; if the copy failed,
+ * prefix->runs.are_due is set. -ECANCELED: the store stops. Any other error: the disk cannot read
+ * the run. */
 CAIRN_MUST_CHECK int run_put(struct prefix *prefix, const struct run_info *info);
-/* Is the object there, in the length of the run, and its content, if that is read?
- * prefix_object_is_lost() of the result: no. */
+/* Checks that the object exists, with the length of the run, and optionally its content. If
+ * prefix_object_is_lost() is true for the result, it is not so. */
 CAIRN_MUST_CHECK int run_check_at(struct prefix *prefix, const struct run_info *info,
                                   enum run_place place, bool reads_content);
-/* Puts what is missing again. Run i of the newest head is known to be there in a place if bit i of
- * seen[place] says so; the others are looked for. */
+/* Puts missing objects again. Bit i of seen[place] says that run i of the newest head is known to
+ * exist in that place; the other objects are checked. */
 CAIRN_MUST_CHECK int runs_keep(struct prefix *prefix, const uint64_t seen[RUN_PLACES]);
-/* Reads all of the newest head's runs, in STORE/runs, too, and makes whole what is not: counted. */
+/* Reads all of the newest head's runs, also those in STORE/runs, and repairs and counts bad
+ * ones. */
 void runs_scrub(struct prefix *prefix);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* STORE/head.tried: the nonces of the heads that this store tried to create last. By them a
- * successor recognizes a head that its predecessor created and could not note in STORE/head before
- * it was killed. The file is written without fsync: it has to survive the process, not the machine.
+ * successor recognizes a head that its predecessor created but could not note in STORE/head before
+ * it was killed. The file is written without fsync: it must survive the process, not the machine.
  *
- * A line for each try: the head's number and its nonce, in hexadecimal digits. */
+ * A line for each attempt: the head's number and its nonce, in hexadecimal digits. */
 #include "prefix/heads.h"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ void tried_load(struct prefix *prefix)
             prefix->tries.at[prefix->tries.count++] = try;
 }
 
-/* One write, which a killed process has made, or not. */
+/* One write, which a killed process has made completely, or not at all. */
 static int write_tries(const struct prefix *prefix)
 {
     _cleanup_free_ char *path = tried_path(prefix);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Judges what becomes of a store when it goes together with the newest head of its remote. A store
- * begins with the head's state only if that goes on from all that the store has: nothing is
- * discarded without being asked for. */
+/* Judges how a store and the newest head of its remote fit together. A store begins with the head's
+ * state only if that continues from everything that the store has: no data is discarded unless the
+ * user asked for it. */
 #include "prefix/verdict.h"
 
 #include <unistd.h>
@@ -19,14 +19,14 @@ struct judging {
     struct journal *journal;
     const struct head *known; /* NULL: none */
     const struct head *head;
-    bool is_ours;  /* we published its state */
+    bool is_ours;  /* this store published the head's state */
     bool was_here; /* the known head was published in this remote */
     bool is_own;   /* and by this store */
 
-    uint64_t known_cut; /* published before */
+    uint64_t known_cut; /* of the known head, if it was published here */
     bool found;         /* the journal has the head's cut */
-    bool has_news;      /* it, or what is left of a stage, has operations after known_cut */
-    bool has_stage;     /* a dead daemon left one */
+    bool has_news;      /* the journal, or the rest of a stage, has operations after known_cut */
+    bool has_stage;     /* a dead daemon left a stage */
     size_t batches;
     struct journal_found end;
 };
@@ -44,8 +44,8 @@ int batch_each_record(const struct journal_batch *batch,
     return 0;
 }
 
-/* Where content lies, and when it was read, is no change that another writer's state must not take
- * the place of. */
+/* The place of content, and the time when it was read, are no changes that would have to be kept
+ * against another writer's state. */
 static bool is_newsworthy(const struct record *rec)
 {
     bool is_access = rec->type == REC_SETATTR && rec->mask == ATTR_ATIME;
@@ -114,9 +114,9 @@ int prefix_look_at_view(const struct prefix *prefix, struct view **ret_view)
     return r;
 }
 
-/* The view follows only what was durable: it may know more than the journal has, which ends where
- * it is damaged, and more than a head of ours has. One that is no view
- * knows nothing; one that cannot be read now may. */
+/* The view follows only durable operations: it may be ahead of the journal, which ends where it is
+ * damaged, and ahead of a head of ours. A directory that is no view has nothing; a view that cannot
+ * be read just now may be ahead. */
 static bool view_may_be_ahead(const struct judging *j)
 {
     uint64_t published = j->is_ours ? j->head->cut : 0;
@@ -147,7 +147,8 @@ static bool has_nothing(const struct judging *j)
     return j->batches == 0 && !j->known && j->end.is_empty;
 }
 
-/* Is the head's cut one of the journal's, so that all that came after it here stays? */
+/* Returns whether the head's cut is one of the journal's, so that all later operations of this
+ * store stay. */
 static bool may_go_on(const struct judging *j)
 {
     bool ends_there =
@@ -162,15 +163,15 @@ bool head_was_published(const struct head *known)
     return count == 0 || known->given_up[count - 1].last != known->number;
 }
 
-/* Numbers rise, and each is given out once. */
+/* Numbers ascend, and each is assigned once. */
 static bool is_replaced(const struct judging *j)
 {
     return j->is_own && head_was_published(j->known) && j->head->number <= j->known->number &&
            memcmp(j->head->nonce, j->known->nonce, sizeof j->known->nonce) != 0;
 }
 
-/* Does the head's state go on from the one that this store published, or knows to be published? Not
- * from a newer one than the head's, if that is ours: then the remote lost heads. */
+/* Returns whether the head's state continues from the one that this store published, or knows to be
+ * published. If this store published a newer one than the head's, the remote lost heads: false. */
 static bool is_continued(const struct judging *j)
 {
     return j->was_here && !is_replaced(j) && (j->head->cut >= j->known->cut || !j->is_own) &&
@@ -207,7 +208,7 @@ static enum verdict judge_store(struct judging *j)
     return VERDICT_BEGIN;
 }
 
-/* An older state takes the place of whatever a store shows that has read from here alone. */
+/* An older state replaces the state of a store that has only read from this remote. */
 static enum verdict judge_to_look_back(struct judging *j)
 {
     bool is_reader = j->was_here && !j->is_own;
@@ -242,7 +243,7 @@ int head_check_number(struct prefix *prefix, const struct head *known, bool *ret
     return prefix_object_is_lost(r) ? 0 : r;
 }
 
-/* --- what is said ----------------------------------------------------------------------------- */
+/* --- messages --- */
 
 static char *explain_other(const struct prefix *prefix, const struct head *head)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Heads that lost a run, and heads that are gone. The newest head that is whole: a reader goes back
- * to it where the remote lost a run of the newest one, and so does a writer that is asked to. What
- * came later is given up then, but for what is lost it is all there: nothing of it may be deleted
- * before its heads are. */
+/* Heads that lost a run, and heads that are gone. A reader goes back to the newest whole head if
+ * the remote lost a run of the newest one, and so does a writer on request. The later states are
+ * then given up, although except for the lost object all their objects exist: none of these may be
+ * deleted before their heads are. */
 #include "prefix/heads.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 /* --- finding it ------------------------------------------------------------------------------- */
 
-/* A head that cannot be used is no candidate. */
+/* Removes a head that cannot be used from the candidates. */
 static void drop_number(struct numbers *numbers, size_t at)
 {
     check(at < numbers->count);
@@ -23,13 +23,14 @@ static void drop_number(struct numbers *numbers, size_t at)
     numbers->count--;
 }
 
-/* The newest of the candidates that does not name what is lost, and what comes after it is none any
- * more. Heads name an object without a gap from the first one on, so halving finds it. -ENOENT: all
- * do name it. */
+/* Finds the newest candidate that does not name the lost object, and removes later ones. The heads
+ * that name an object are consecutive from the first one on, so binary search finds it. -ENOENT:
+ * all candidates name it. */
 static int find_head_without(struct prefix *prefix, struct numbers *numbers,
                              const struct lost_object *lost, struct head *head)
 {
-    size_t first = 0; /* candidates before it do not name it; from numbers->count on, all do */
+    /* candidates before it do not name the object; from numbers->count on, all do */
+    size_t first = 0;
     bool names = false;
     while (first < numbers->count) {
         size_t middle = first + (numbers->count - first) / 2;
@@ -55,8 +56,8 @@ static int find_head_without(struct prefix *prefix, struct numbers *numbers,
     return -ENOENT;
 }
 
-/* Heads that were given up are no candidates. If the newest head cannot be read, the one before it
- * names the heads that were given up. */
+/* Removes heads that were given up. If the newest head cannot be read, the one before it lists
+ * them. */
 static void drop_given_up(struct numbers *numbers, const struct head *head)
 {
     size_t kept = 0;
@@ -102,19 +103,19 @@ void head_time_text(int64_t published, char buf[HEAD_TIME_LEN])
         (void)snprintf(buf, HEAD_TIME_LEN, "%lld", (long long)seconds);
 }
 
-/* For a writer, later heads keep their numbers, and no number is given out twice: neither an epoch,
- * nor an inode's, nor a pack's. No store published such a head. */
+/* For a writer, later heads keep their numbers, and no number is assigned twice: of epochs, inodes,
+ * and packs. No store published this head. */
 int heads_rest_on(struct prefix *prefix, const struct head *whole)
 {
     struct head newest = prefix->head;
     prefix->head = *whole;
     if (prefix->options->read_only)
         return 0;
-    /* No store counts that far: the number is not one that a writer gave out. */
+    /* No store counts that far: no writer assigned this number. */
     if (!newest.epoch && newest.number - whole->number >= EPOCH_LAST - whole->epoch)
         return -EUCLEAN;
     prefix->head.number = newest.number;
-    /* One that cannot be read: each head between began one epoch at most. */
+    /* The newest head cannot be read: each head in between began one epoch at most. */
     prefix->head.epoch = newest.epoch ? max_u64(whole->epoch, newest.epoch)
                                       : whole->epoch + (newest.number - whole->number);
     prefix->head.max_ino = max_u64(whole->max_ino, newest.max_ino);
@@ -187,7 +188,7 @@ int heads_go_back_from_damaged(struct prefix *prefix, char **ret_text)
 
 /* --- a head that is gone ---------------------------------------------------------------------- */
 
-#define LATER_AGE_NS (60ll * 1000000000) /* a writer may be about to publish what is younger */
+#define LATER_AGE_NS (60ll * 1000000000) /* a writer may be about to publish younger runs */
 
 struct later_run {
     uint64_t id;
