@@ -7,8 +7,8 @@
 
 #include "base/cause.h"
 
-#define READ_TRIES 4 /* for a small object that looks damaged: it may be damaged only in transfer  \
-                      */
+/* For a small object that looks damaged: it may be damaged only in transfer. */
+#define READ_TRIES 4
 #define READ_PAUSE_MS 50
 
 const char *const run_directories[RUN_PLACES] = {"runs", "copies"};
