@@ -19,27 +19,28 @@
 #define CONTROL_BACKLOG 32
 #define CONNECTIONS_MAX 64u
 #define RECEIVE_MIN 4095u
-#define MESSAGE_TIMEOUT_MS 2000 /* for one message of a client, whichever way it goes */
+#define MESSAGE_TIMEOUT_MS 2000 /* for one message of a client, in either direction */
 #define SWEEP_MS 500
 
-/* Received bytes that were not handed out yet; a NUL behind them. */
+/* Received bytes that were not processed yet; a NUL behind them. */
 DEFINE_VECTOR(received, char);
 
 struct connection {
     int fd;
     struct received received;
-    int64_t since;  /* monotonic, ns: when it came, or was answered last */
-    uint64_t event; /* tells its events from those of the connection that had the slot before */
-    bool busy;      /* a thread looks after it */
+    int64_t since; /* monotonic, ns: when it was accepted, or answered last */
+    /* distinguishes its events from those of an earlier connection in the same slot */
+    uint64_t event;
+    bool busy; /* a thread serves it */
 };
 
 #define EVENT_STOP 0
 #define EVENT_LISTEN 1
-#define EVENT_FIRST 64 /* of connections: place + a multiple of CONNECTIONS_MAX */
+#define EVENT_FIRST 64 /* of connections: slot + a multiple of CONNECTIONS_MAX */
 
-/* Threads wait for events, not for clients: a connection holds a thread only while a complete
+/* Threads wait for events, not for clients: a connection occupies a thread only while a complete
  * request is answered. A client that sends nothing, sends half a request, or reads no answer costs
- * only a slot, which new clients may take. */
+ * only a slot, which new clients may take over. */
 struct control {
     cJSON *(*handle)(const cJSON *request, void *arg);
     void *arg;
@@ -56,8 +57,8 @@ struct control {
     } locked;
 };
 
-/* A socket's path has room for 107 bytes only, a store's path may be longer: go through the open
- * directory. */
+/* A socket's path has room for 107 bytes only, but a store's path may be longer: it is opened by
+ * way of the open directory. */
 static struct sockaddr_un socket_address(int directory_fd, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -71,8 +72,8 @@ static int64_t deadline_in(int timeout_ms)
     return timeout_ms < 0 ? INT64_MAX : clock_monotonic_ns() + (int64_t)timeout_ms * 1000000;
 }
 
-/* Waits until `fd` is ready for `events`. -ETIMEDOUT; -ESHUTDOWN where `stop_fd` (-1: none) says
- * so. */
+/* Waits until `fd` is ready for `events`. -ETIMEDOUT; -ESHUTDOWN if `stop_fd` (-1: none) becomes
+ * readable. */
 static int wait_ready(int fd, short events, int stop_fd, int64_t deadline)
 {
     for (;;) {
@@ -110,7 +111,7 @@ static int send_all(int fd, const char *buf, size_t len, int stop_fd, int64_t de
 }
 
 /* Receives the available bytes, at least one. -EAGAIN: nothing yet; -ENODATA at the end of the
- * stream, -EMSGSIZE where there are `max` bytes already. */
+ * stream, -EMSGSIZE if there are `max` bytes already. */
 static int receive_some(int fd, struct received *received, size_t max)
 {
     check(received->count <= max);
@@ -130,7 +131,7 @@ static int receive_some(int fd, struct received *received, size_t max)
     }
 }
 
-/* Is there a whole line? Its length without the newline. */
+/* Returns whether there is a whole line, and its length without the newline. */
 static bool find_line(const struct received *received, size_t from, size_t *ret_len)
 {
     const char *newline =
@@ -140,8 +141,8 @@ static bool find_line(const struct received *received, size_t from, size_t *ret_
     return newline != NULL;
 }
 
-/* Waits for one line of at most `max` bytes; its length without the newline. -ENODATA: the stream
- * ended between lines; -EBADMSG: within one. */
+/* Waits for one line of at most `max` bytes; returns its length without the newline. -ENODATA: the
+ * stream ended between lines; -EBADMSG: within a line. */
 static int receive_line(int fd, struct received *received, size_t max, int64_t deadline,
                         size_t *ret_len)
 {
@@ -169,14 +170,14 @@ static int send_object(int fd, const cJSON *object, int stop_fd, int64_t deadlin
 {
     _cleanup_free_ char *text = control_print(object, false);
     size_t len = strlen(text);
-    text[len] = '\n'; /* in place of the NUL */
+    text[len] = '\n'; /* instead of the NUL */
     return send_all(fd, text, len + 1, stop_fd, deadline);
 }
 
 static cJSON *parse_object(const char *text, size_t len)
 {
     const char *end = NULL;
-    /* cJSON takes a NUL for a blank. */
+    /* cJSON treats a NUL as a blank. */
     cJSON *object =
         memchr(text, '\0', len) ? NULL : cJSON_ParseWithLengthOpts(text, len, &end, false);
     while (object && end < text + len && strchr(" \t\r", *end))
@@ -196,7 +197,8 @@ static bool peer_is_allowed(int fd)
     return peer.uid == 0 || peer.uid == geteuid();
 }
 
-/* The process that asks, as this one numbers it: it may be of another PID namespace. */
+/* Adds the number of the requesting process as this process sees it: it may be of another PID
+ * namespace. */
 static void add_peer(cJSON *request, int fd)
 {
     struct ucred peer;
@@ -223,7 +225,7 @@ static int connection_answer(struct control *control, int fd, const char *text, 
     return send_object(fd, reply, control->stop_fd, deadline_in(MESSAGE_TIMEOUT_MS));
 }
 
-/* Nothing more comes from it, and its last bytes may have been no request. */
+/* Called when the client sends nothing more, and its last bytes may have been no request. */
 static void reply_refusal(struct control *control, const struct connection *c, int error)
 {
     if (error == -EMSGSIZE)
@@ -239,8 +241,8 @@ static bool is_writable(int fd)
 }
 
 /* Answers one request if it is complete. Returns the event to wait for: other connections are
- * served before its next request, and a client that reads no answers gets none. Negative: close the
- * connection. */
+ * served before its next request, and a client that reads no answers receives none. Negative: close
+ * the connection. */
 static int control_serve(struct control *control, struct connection *c)
 {
     size_t len;
@@ -262,13 +264,13 @@ static int control_serve(struct control *control, struct connection *c)
 
 static void close_connection(struct connection *c)
 {
-    (void)close(c->fd); /* which takes it out of the epoll set */
+    (void)close(c->fd); /* this removes it from the epoll set, too */
     vector_free(&c->received);
     free(c);
 }
 
-/* The place that a new connection gets: a free one, or that of the one that has waited
- * for longest. */
+/* Returns the slot for a new connection: a free one, or that of the connection that has waited
+ * longest. */
 static unsigned choose_place_locked(const struct control *control)
 {
     check_held(&control->locked.lock);
@@ -281,7 +283,7 @@ static unsigned choose_place_locked(const struct control *control)
             (oldest == CONNECTIONS_MAX || c->since < control->locked.places[oldest]->since))
             oldest = i;
     }
-    check(oldest < CONNECTIONS_MAX); /* there are fewer threads than places */
+    check(oldest < CONNECTIONS_MAX); /* there are fewer threads than slots */
     return oldest;
 }
 
@@ -313,7 +315,7 @@ static void accept_one(struct control *control)
     int fd = accept4(control->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-            (void)wait_ready(-1, 0, control->stop_fd, deadline_in(100)); /* it would spin */
+            (void)wait_ready(-1, 0, control->stop_fd, deadline_in(100)); /* avoids a busy loop */
         return;
     }
     if (peer_is_allowed(fd)) {
@@ -324,7 +326,7 @@ static void accept_one(struct control *control)
     (void)close(fd);
 }
 
-/* The connection that an event is of; NULL: its place was given to another since. */
+/* Returns the connection of an event; NULL: its slot was assigned to another one since. */
 static struct connection *take_connection(struct control *control, uint64_t event)
 {
     LOCK_SCOPE(&control->locked.lock);
@@ -381,8 +383,8 @@ static void *control_main(void *arg)
     }
 }
 
-/* Binds, listens, and only then takes its name: every client that finds it is answered. Only its
- * owner can reach it from the first moment on, since the store is private. */
+/* Binds, listens, and only then renames the socket to its name: every client that finds it is
+ * answered. Only its owner can reach it from the first moment on, since the store is private. */
 static int open_listener(struct control *control, const char *store)
 {
     control->directory_fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -460,7 +462,7 @@ void control_stop(struct control *control)
     free(control);
 }
 
-/* A full backlog answers EAGAIN at once and cannot be polled for. */
+/* A full backlog returns EAGAIN at once and cannot be polled for. */
 static int connect_until(int fd, int directory_fd, int64_t deadline)
 {
     struct sockaddr_un address = socket_address(directory_fd, "control");
@@ -494,7 +496,7 @@ bool control_listens(const char *store)
 {
     _cleanup_close_ int fd = -1;
     int r = connect_to(store, 0, &fd);
-    return r == 0 || r == -ETIMEDOUT; /* so many wait to be heard */
+    return r == 0 || r == -ETIMEDOUT; /* -ETIMEDOUT: the backlog is full, so a daemon listens */
 }
 
 int control_request(const char *store, const cJSON *request, int timeout_ms, cJSON **ret_reply)
@@ -503,7 +505,7 @@ int control_request(const char *store, const cJSON *request, int timeout_ms, cJS
     _cleanup_close_ int fd = -1;
     TRY(connect_to(store, deadline, &fd));
     int r = send_object(fd, request, -1, deadline);
-    /* One that refuses us closes early, and its reason is still to be read. */
+    /* A server that refuses us closes early, and its reason is still to be read. */
     if (r < 0 && r != -EPIPE && r != -ECONNRESET)
         return r;
     _cleanup_vector_ struct received received = {0};

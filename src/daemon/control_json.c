@@ -7,12 +7,13 @@
 #include "base/text.h"
 
 #define EXACT_DOUBLE_MAX (1ull << 53)
-/* cJSON prints 15 digits where that is about the same. */
+/* cJSON prints 15 digits if this is about the same number. */
 #define EXACT_PRINT_MAX 999999999999999ull
 
-/* Names may be bytes that are no UTF-8, of which JSON is made: those appear as "\\xNN". Control
- * characters that JSON allows in a string, e.g. DEL, are escaped as others are: it may be printed
- * on a terminal. Both occur in strings only, but for the line ends and tabs of the layout. */
+/* Names may contain bytes that are no UTF-8, which JSON requires: these appear as "\\xNN". Control
+ * characters that JSON allows in a string, such as DEL, are escaped like others: the text may be
+ * printed on a terminal. Both occur only in strings, except for line ends and tabs of the
+ * layout. */
 static char *make_utf8(const char *text)
 {
     char *made = xmalloc(6 * strlen(text) + 1), *to = made;

@@ -7,21 +7,21 @@
 
 #include "base/base.h"
 
-/* The text of `json`, valid whatever bytes its strings hold: those that are no UTF-8 appear as
- * "\\xNN". Caller frees. */
+/* Returns the text of `json`, valid whatever bytes its strings contain: bytes that are no UTF-8
+ * appear as "\\xNN". Caller frees. */
 char *control_print(const cJSON *json, bool for_people);
 
 /* {"error":text,"errno":error}; `error` is a positive errno. */
 cJSON *control_error(int error, const char *text);
 
-/* Numbers in JSON are doubles for many a reader: one of 16 digits or more travels as a string of
- * digits. */
+/* Many readers of JSON store numbers as doubles: a number of 16 digits or more is written as a
+ * string of digits. */
 void control_add_u64(cJSON *object, const char *name, uint64_t value);
 
-/* The field of an object. NULL, 0 or false: there is none of that type. */
+/* Returns the field of an object. NULL, 0 or false: there is none of this type. */
 cJSON *json_part(const cJSON *object, const char *name);
 const char *json_text(const cJSON *object, const char *name);
-/* `other`: the result where there is no such text. */
+/* `other`: the result if there is no such text. */
 const char *json_text_or(const cJSON *object, const char *name, const char *other);
 double json_number(const cJSON *object, const char *name);
 uint64_t json_count(const cJSON *object, const char *name);
@@ -33,6 +33,6 @@ static inline void cleanup_json(cJSON **json)
 }
 #define _cleanup_json_ __attribute__((cleanup(cleanup_json)))
 
-/* Reads a number that control_add_u64() wrote. False where there is none, or no whole number from 0
- * on. */
+/* Reads a number that control_add_u64() wrote. False: there is none, or it is no whole number from
+ * 0 on. */
 bool control_get_u64(const cJSON *object, const char *name, uint64_t *ret_value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* All figures of a mount, in one table. `cairn status --json`, the metrics, `cairn status -v` and
- * the lists in the man pages are made from it: a new figure is one line in figures.def. Constant.
- */
+ * the lists in the man pages are made from it: a new figure is one line in figures.def.
+ * Constant. */
 #pragma once
 
 #include <cjson/cJSON.h>
@@ -18,17 +18,18 @@ enum figure_unit { /* in the JSON */
 };
 extern const char *const figure_unit_names[];
 
-/* How a value lies in its struct. */
+/* How a value is stored in its struct. */
 enum figure_kind {
-    FIGURE_ELSEWHERE, /* in none: other code puts it into the JSON; of an array the length counts */
+    /* in no struct: other code writes it into the JSON; for an array the figure is its length */
+    FIGURE_ELSEWHERE,
     FIGURE_U64,
     FIGURE_UNSIGNED,
     FIGURE_BOOL,
-    FIGURE_DOUBLE,      /* negative: there is none */
+    FIGURE_DOUBLE,      /* negative: there is no value */
     FIGURE_NANOSECONDS, /* uint64_t, shown as seconds */
 };
 
-/* What a status has; a figure is in it if it has all that the figure is of. */
+/* Conditions of figures: a figure is in a status that meets all of the figure's conditions. */
 enum {
     OF_MOUNT = 1 << 0,
     OF_REMOTE = 1 << 1,
@@ -40,11 +41,11 @@ enum {
 };
 
 struct figure {
-    /* object in the JSON, "nvme.reduction"; "": the outermost. One that ends in "[]" is an array
+    /* object in the JSON, "nvme.reduction"; "": the outermost. A name that ends in "[]" is an array
      * with an object for each program, or encoding */
     const char *group;
     const char *json;
-    const char *metric; /* without "cairnfs_"; ends in "_total" if it only grows. NULL: none */
+    const char *metric; /* without "cairnfs_"; ends in "_total" if it only grows. NULL: no metric */
     enum figure_unit unit;
     enum figure_kind kind;
     size_t offset; /* in struct snapshot; in an array: in the struct of an item */
@@ -53,13 +54,13 @@ struct figure {
     const char *help;
 };
 
-/* Ends with a figure without a name. Those of a group stand together. */
+/* Ends with a figure without a name. The figures of a group are adjacent. */
 extern const struct figure figure_table[];
 
 bool figure_is_of_array(const struct figure *figure);
-/* Of one with a metric: does it only grow? */
+/* For a figure with a metric: returns whether it only grows. */
 bool figure_grows(const struct figure *figure);
 
-/* The part of `status` that the figures of a group lie in. NULL: there is none, and it is not to be
- * made. */
+/* Returns the part of `status` that contains the figures of a group. NULL: there is none, and it is
+ * not to be created. */
 cJSON *figure_group(cJSON *status, const char *group, bool make);

@@ -45,7 +45,7 @@ static void add_holder_link(cJSON *state, const struct holder_link *holder_link)
     add_fd(state, "lock_fd", holder_link->lock_fd);
     add_fd(state, "link_fd", holder_link->link_fd);
     control_add_u64(state, "deaths", holder_link->deaths);
-    if (holder_link->view_deaths) /* an older version counts none, and reads over it */
+    if (holder_link->view_deaths) /* an older version does not count them, and ignores the field */
         control_add_u64(state, "view_deaths", holder_link->view_deaths);
     control_add_u64(state, "died_at", (uint64_t)holder_link->died_at);
     (void)cJSON_AddStringToObject(state, "last_death", holder_link->last_death);
@@ -129,7 +129,7 @@ static bool get_passport(const cJSON *state, struct front_passport *ret)
     return true;
 }
 
-/* Returns -1 where there is none. */
+/* Returns -1 if there is none. */
 static int get_fd(const cJSON *object, const char *name)
 {
     uint64_t fd;
@@ -159,7 +159,8 @@ static bool get_holder_link(const cJSON *state, struct holder_link *ret)
         !copy_text(state, "last_death", ret->last_death, sizeof ret->last_death) ||
         !copy_text(state, "version", ret->version_before, sizeof ret->version_before))
         return false;
-    (void)get_unsigned(state, "view_deaths", &ret->view_deaths); /* an older version counts none */
+    /* an older version does not count them */
+    (void)get_unsigned(state, "view_deaths", &ret->view_deaths);
     ret->died_at = (int64_t)died_at;
     return true;
 }

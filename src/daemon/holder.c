@@ -21,46 +21,48 @@
 #include "daemon/upgrade.h"
 
 #define QUICK_DEATHS_MAX 5u
-#define FAILED_STARTS_MAX 20u /* whose causes lie outside, as a rule: a disk, memory, a server */
+#define FAILED_STARTS_MAX 20u /* their causes usually lie outside: a disk, memory, a server */
 #define FIRST_BACKOFF_NS 100000000ll
 #define BACKOFF_MAX_NS (1600 * MS_NS)
 #define OUTSIDE_BACKOFF_MAX_NS (30 * SECOND_NS)
-#define HELLO_NS (10ll * 1000000000) /* a program that does not know its task may do anything */
+/* a program that is no cairn may do anything instead of a reply */
+#define HELLO_NS (10ll * 1000000000)
 #define CANNOT_EXECUTE 127
 
 struct holder {
     const char *store, *mountpoint;
     const struct mount_options *options;
-    /* of the process that waits for the first daemon; -1: none, or it has the result */
+    /* of the process that waits for the first daemon; -1: none, or it has received the result */
     int ready_fd;
     int signal_fd;
-    int link_fd;    /* to the daemon that runs; -1: none does */
+    int link_fd;    /* to the running daemon; -1: none is running */
     pid_t child;    /* 0: none */
-    bool has_mount; /* a daemon has mounted: */
+    bool has_mount; /* a daemon has mounted, and left this state: */
     struct holder_link holder_link;
-    int64_t served_at;     /* the child serves since then; 0: it starts */
+    int64_t served_at;     /* the child serves since then; 0: it is starting */
     unsigned quick_deaths; /* in a row */
-    unsigned same_deaths;  /* of these the last ones, which had one cause: */
+    unsigned same_deaths;  /* the last of these that had one cause: */
     char cause[sizeof((struct holder_link *)0)->last_death];
     bool is_outside;
     bool stops;    /* the daemon was asked to end */
     char *binary;  /* program of the next daemon; NULL: ours */
-    bool is_trial; /* the child is of `binary`, and does not serve yet */
-    /* the daemon is no child of this process, and its end shows at the link only */
+    bool is_trial; /* the child runs `binary`, and does not serve yet */
+    /* the daemon is no child of this process, so that only the link shows its end */
     bool is_foreign;
-    bool is_end_reported; /* the daemon said that it ends, and how: */
-    int end_status;       /* as waitpid() gives it */
-    /* monotonic ns: the child of `binary` is killed where it has said nothing by then; 0: it has */
+    bool is_end_reported; /* the daemon reported that it ends, and how: */
+    int end_status;       /* as from waitpid() */
+    /* monotonic ns: the child that runs `binary` is killed if it has sent nothing by then; 0: it
+     * has */
     int64_t hello_by;
 };
 
-/* The holder keeps nothing of the user's terminal, as the daemon does not. */
+/* The holder closes everything of the user's terminal, as the daemon does. */
 static void leave_terminal(const struct holder *h)
 {
     if (h->options->foreground)
         return;
     _cleanup_close_ int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    /* The caller may wait for the end of a pipe that it gave the holder: the pipe goes in
+    /* The caller may wait for the end of a pipe that the holder inherited: the pipe is closed in
      * any case. */
     if (null_fd < 0)
         null_fd = memfd_create("null", MFD_CLOEXEC);
@@ -131,7 +133,7 @@ static void receive(struct holder *h)
                              .msg_controllen = sizeof fds.bytes};
     ssize_t n = recvmsg(h->link_fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n <= 0) {
-        /* the daemon's end comes as SIGCHLD, or is this end of the link */
+        /* the daemon's end is a SIGCHLD, or this end of the link */
         if (n == 0 || (errno != EAGAIN && errno != EINTR))
             close_fd(&h->link_fd);
         return;
@@ -167,7 +169,7 @@ static struct handover_source to_hand_over(const struct holder *h)
                                     .stops = h->stops};
 }
 
-/* Opens the log of the mount, which the daemon writes otherwise, for lines of the holder. */
+/* Opens the log of the mount, which otherwise the daemon writes, for lines of the holder. */
 static bool begin_log(const struct holder *h)
 {
     _cleanup_free_ char *path = options_log_path(h->options, h->store);
@@ -180,8 +182,8 @@ static void end_log(void)
     log_set_fd(STDERR_FILENO);
 }
 
-/* The other program's daemon serves: the holder becomes that program. Returns only where that
- * cannot be run. */
+/* The other program's daemon serves: the holder becomes that program. Returns only if it cannot be
+ * executed. */
 static void become_other(struct holder *h)
 {
     h->holder_link.link_fd = h->link_fd;
@@ -211,7 +213,7 @@ static int child_main(struct holder *h, int link_fd)
 {
     h->holder_link.link_fd = link_fd;
     (void)close(h->signal_fd);
-    (void)setpgid(0, 0); /* signals of a terminal go to the holder, which passes them on */
+    (void)setpgid(0, 0); /* signals of a terminal reach the holder, which forwards them */
     (void)prctl(PR_SET_NAME, "cairn");
     return lifecycle_main(h->store, h->mountpoint, h->options, h->ready_fd, &h->holder_link);
 }
@@ -258,7 +260,7 @@ static void pass_on_signals(struct holder *h)
 
 /* --- deaths ----------------------------------------------------------------------------------- */
 
-/* Returns false where the daemon has ended as it should: the mount is over, with *ret_code. */
+/* Returns false if the daemon has ended in order: the mount is over, with *ret_code. */
 static bool is_death(struct holder *h, int status, int *ret_code)
 {
     h->is_outside = !WIFSIGNALED(status);
@@ -294,8 +296,8 @@ static void report_giving_up(const struct holder *h)
     end_log();
 }
 
-/* Lets the cause of the deaths pass: nothing says when it is over. A client that asks for the
- * end of the mount is not kept waiting. */
+/* Waits for the cause of the deaths to pass, as nothing reports its end. A client that requests the
+ * end of the mount is not delayed. */
 static void back_off(struct holder *h, int64_t wait_ns)
 {
     int64_t until = clock_monotonic_ns() + wait_ns, left;
@@ -307,8 +309,8 @@ static void back_off(struct holder *h, int64_t wait_ns)
     }
 }
 
-/* Only deaths of one cause lead to giving up. A daemon that exits while it starts says that it met
- * something outside, which passes more often than a fault of ours. */
+/* Only deaths of one cause make the holder give up. A daemon that exits during its start has met a
+ * cause outside, which passes more often than a fault of ours. */
 static void count_death(struct holder *h, bool quick)
 {
     const char *cause = h->holder_link.last_death;
@@ -328,7 +330,7 @@ static int64_t backoff_of(const struct holder *h)
                             (uint64_t)most);
 }
 
-/* Starts the next daemon. Returns false where the mount is given up. */
+/* Starts the next daemon. Returns false if the mount is given up. */
 static bool replace_daemon(struct holder *h)
 {
     int64_t now = clock_monotonic_ns();
@@ -344,7 +346,7 @@ static bool replace_daemon(struct holder *h)
     return start_child(h) == 0;
 }
 
-/* The caller that waits for the first daemon is to see how that died. */
+/* Ends as the first daemon did, for the caller that waits for it. */
 static int end_as(int status)
 {
     if (WIFEXITED(status))
@@ -357,7 +359,7 @@ static int end_as(int status)
     return MOUNT_SYSTEM;
 }
 
-/* The daemon has ended for another program's. */
+/* Starts the other program's daemon: ours has ended for it. */
 static int start_trial(struct holder *h)
 {
     struct holder_link *holder_link = &h->holder_link;
@@ -365,15 +367,14 @@ static int start_trial(struct holder *h)
     holder_link->died_at = clock_monotonic_ns();
     holder_link->is_upgrade = h->is_trial = true;
     holder_link->upgrade_tries++;
-    holder_link->upgrades++; /* taken back where it fails */
+    holder_link->upgrades++; /* undone if it fails */
     holder_link->upgrade_error[0] = '\0';
     (void)snprintf(holder_link->version_before, sizeof holder_link->version_before, "%s",
                    CAIRN_VERSION);
     return start_child(h);
 }
 
-/* The daemon of the other program has failed, and no daemon serves: one of this program
- * takes over. */
+/* The daemon of the other program has failed, and no daemon serves: starts one of this program. */
 static int start_own(struct holder *h, int status)
 {
     char *why = h->holder_link.upgrade_error;
@@ -396,8 +397,8 @@ static int start_own(struct holder *h, int status)
     return start_child(h);
 }
 
-/* Returns true where the end belongs to an exchange of the program; *ret_over where that leads to
- * no further daemon. */
+/* Returns true if the end belongs to an exchange of the program; *ret_over if no further daemon
+ * follows. */
 static bool reap_exchanged(struct holder *h, int status, bool *ret_over)
 {
     if (!h->binary)
@@ -413,8 +414,8 @@ static void watch_trial(struct holder *h)
         (void)kill(h->child, SIGKILL);
 }
 
-/* Like waitpid(), also for a daemon that is no child of this process: that one has ended
- * when the link is closed. */
+/* As waitpid(), also for a daemon that is no child of this process: it has ended when the link is
+ * closed. */
 static bool has_daemon_ended(struct holder *h, int *ret_status)
 {
     pid_t found = waitpid(h->child, ret_status, WNOHANG);
@@ -428,7 +429,7 @@ static bool has_daemon_ended(struct holder *h, int *ret_status)
     return true;
 }
 
-/* Returns true where the mount is over, with *ret_code. */
+/* Returns true if the mount is over, with *ret_code. */
 static bool reap(struct holder *h, int *ret_code)
 {
     int status;
@@ -472,9 +473,9 @@ static int watch(struct holder *h)
 
 /* --- itself ----------------------------------------------------------------------------------- */
 
-/* Protects the holder from the OOM killer: it needs next to no memory, and the mount depends on it.
- * Its environment is that of the mounting user, and the daemon needs it: no other user
- * may read it. */
+/* Protects the holder from the OOM killer: it needs almost no memory, and the mount depends on it.
+ * Its environment is that of the mounting user, and the daemon needs it: no other user may read
+ * it. */
 static void prepare(struct holder *h)
 {
     sigset_t set;

@@ -20,7 +20,7 @@ static int send_acknowledged(int link_fd, const struct msghdr *message)
 static void holder_report_end(int link_fd, char mark, int how)
 {
     const uint8_t end[2] = {(uint8_t)mark, (uint8_t)how};
-    /* a parent sees it anyway */
+    /* a parent sees the end anyway */
     (void)!send(link_fd, end, sizeof end, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

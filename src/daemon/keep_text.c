@@ -19,7 +19,7 @@ static uint32_t *field_of(struct head_keep *keep, size_t rule)
     return (uint32_t *)((char *)keep + rules[rule].offset);
 }
 
-/* Behind its colon; NULL: the text begins with no rule. */
+/* Returns the text behind the rule's colon; NULL: the text begins with no rule. */
 static const char *rule_value(const char *text, size_t *ret_rule)
 {
     for (size_t i = 0; i < ARRAY_LEN(rules); i++) {

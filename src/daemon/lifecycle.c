@@ -22,12 +22,12 @@
 
 #define LOG_TAIL_MAX (64 * KIB)
 #define STOP_EXTENSION_US 60000000
-/* A holder that died sooner has died quickly; then the next one is started later and later. */
+/* A holder that died sooner has died quickly; then the delay before the next one grows. */
 #define HOLDER_STEADY_NS (60ll * 1000000000)
 #define HOLDER_FIRST_BACKOFF_NS 1000000000ll
-#define HOLDER_BACKOFFS_MAX 6u /* doublings: a minute */
+#define HOLDER_BACKOFFS_MAX 6u /* doublings: up to a minute */
 
-/* Everything that a mount process holds. */
+/* The state of a mount process. */
 struct mount_process {
     const struct mount_options *options;
     const struct holder_link *holder_link;
@@ -36,13 +36,14 @@ struct mount_process {
     int ready_fd;  /* of the waiting parent; -1 in the foreground */
     int notify_fd; /* of the service manager; -1: none */
     char *log_path;
-    bool has_log;           /* it is open */
-    uint64_t log_start;     /* how long it was before */
-    uint64_t bytes_left;    /* to carry, when the end was reported last */
-    pid_t holder;           /* that this process has started; 0: none */
-    int64_t holder_tried;   /* monotonic ns; 0: never */
-    int64_t holder_next;    /* when another is started, while there is none; 0: there is one */
-    unsigned holder_deaths; /* quick ones, and failed starts, in a row */
+    bool has_log;         /* the log is open */
+    uint64_t log_start;   /* length of the log before this mount */
+    uint64_t bytes_left;  /* bytes still to be written when the end was reported last */
+    pid_t holder;         /* started by this process; 0: none */
+    int64_t holder_tried; /* monotonic ns; 0: never */
+    /* when another holder is started, while there is none; 0: there is one */
+    int64_t holder_next;
+    unsigned holder_deaths; /* quick deaths, and failed starts, in a row */
     struct service *service;
     struct control *control;
 };
@@ -74,9 +75,9 @@ static void catch_signals(bool foreground)
     (void)sigaction(SIGINT, &stop, NULL);
     (void)sigaction(SIGHUP, foreground ? &stop : &ignore, NULL);
     (void)sigaction(SIGPIPE, &ignore, NULL);
-    /* a file too large for a limit: EFBIG is an error like others */
+    /* a file too large for a limit: EFBIG is handled like other errors */
     (void)sigaction(SIGXFSZ, &ignore, NULL);
-    /* A holder has them blocked, so that none comes between its fork and this. */
+    /* A holder has these signals blocked, so that none arrives between its fork and this call. */
     sigset_t set;
     (void)sigemptyset(&set);
     (void)sigprocmask(SIG_SETMASK, &set, NULL);
@@ -95,13 +96,13 @@ static void harden_process(void)
 {
     struct rlimit none = {0, 0};
     write_oom_score("-900");
-    process_raise_limits(); /* those of the shell that mounts: the stage is one large file */
+    process_raise_limits(); /* the limits of the user's shell: the stage is one large file */
     (void)setrlimit(RLIMIT_CORE, &none);
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     (void)umask(077);
 }
 
-/* In the foreground lines go to standard error too: a terminal, or a journal. */
+/* In the foreground lines are also written to standard error: a terminal, or a journal. */
 static int open_log(struct mount_process *p, struct service_error *error)
 {
     const struct mount_options *o = p->options;
@@ -122,7 +123,7 @@ static int start_control(struct mount_process *p, struct service_error *error)
         return 0;
     if (p->holder_link && p->holder_link->is_adopting) {
         log_error("cannot open the control socket %s/control: %s", p->directory.path, strerror(-r));
-        _exit(MOUNT_SYSTEM); /* the mount is not ours to end: the next one may go on with it */
+        _exit(MOUNT_SYSTEM); /* the mount must not be ended here: the next daemon may continue it */
     }
     service_stop(p->service);
     if (service_serve(p->service) < 0)
@@ -133,13 +134,13 @@ static int start_control(struct mount_process *p, struct service_error *error)
                         p->directory.path, strerror(-r));
 }
 
-/* An error: the parent was killed, and no process reads it. */
+/* An error means that the parent was killed, and no process reads. */
 static void write_ready(struct mount_process *p, const char *text, size_t len)
 {
     (void)!io_write_full(p->ready_fd, text, len);
 }
 
-/* A line for the terminal, caller frees. */
+/* Returns a line for the terminal; caller frees. */
 static char *lifecycle_message(const char *line)
 {
     char *text = xasprintf("cairn mount: %s", line);
@@ -149,7 +150,7 @@ static char *lifecycle_message(const char *line)
     return whole;
 }
 
-/* Reports the reason why the start waits; the log has it already. */
+/* Reports the reason why the start waits; it is in the log already. */
 static void report_progress(const char *line, void *arg)
 {
     struct mount_process *p = arg;
@@ -178,7 +179,7 @@ static bool is_cancelled(void *arg)
     return atomic_load(&stop_signals) > 0;
 }
 
-/* Gives the mount to the holder: from now on it outlives the daemon. */
+/* Passes the mount to the holder: from now on it outlives the daemon. */
 static void hand_over(struct mount_process *p)
 {
     struct front_passport passport;
@@ -210,7 +211,7 @@ static int replace_dead_holder(struct mount_process *p, int64_t now)
     holder_link.lock_fd = p->directory.lock_fd;
     service_passport(p->service, &holder_link.adopted.passport, &holder_link.adopted.fd);
     int r = upgrade_spawn("/proc/self/exe", "keep", &from, &p->holder);
-    /* others may look at that one meanwhile */
+    /* other threads may use the descriptor meanwhile */
     if (r == 0 && dup3(link[1], p->holder_link->link_fd, O_CLOEXEC) < 0)
         r = -errno;
     (void)close(link[0]);
@@ -218,7 +219,7 @@ static int replace_dead_holder(struct mount_process *p, int64_t now)
     return r;
 }
 
-/* There is no holder since a moment ago. The first death is answered at once. */
+/* The holder has just died. After a first death the next holder is started at once. */
 static void note_holder_death(struct mount_process *p, int64_t now)
 {
     bool quick = p->holder_tried && now - p->holder_tried < HOLDER_STEADY_NS;
@@ -293,11 +294,11 @@ static int lifecycle_start(struct mount_process *p, const char *store, struct se
     return 0;
 }
 
-/* Lines that the start wrote to the log and that the user should see on the terminal, too. */
+/* Adds lines that the start wrote to the log and that the user should see on the terminal, too. */
 static void add_log_warnings(const struct mount_process *p, FILE *out)
 {
     if (p->options->foreground)
-        return; /* they are there already */
+        return; /* they are on standard error already */
     _cleanup_close_ int fd = open(p->log_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     _cleanup_free_ char *text = xcalloc(1, LOG_TAIL_MAX + 1);
     if (fd < 0 || pread(fd, text, LOG_TAIL_MAX, (off_t)p->log_start) <= 0)
@@ -312,7 +313,7 @@ static void add_log_warnings(const struct mount_process *p, FILE *out)
     }
 }
 
-/* The memory formula, as the service tells it. */
+/* Adds the memory formula that the service reports. */
 static void add_summary(const struct mount_process *p, FILE *out)
 {
     cJSON *request = cJSON_CreateObject();
@@ -327,7 +328,7 @@ static void add_summary(const struct mount_process *p, FILE *out)
     cJSON_Delete(request);
 }
 
-/* Tells the parent, or the terminal in the foreground: an exit code and the lines to show. */
+/* Writes an exit code and the lines to show to the parent, or in the foreground to the terminal. */
 static void lifecycle_report(struct mount_process *p, int exit_code, const char *text, size_t len)
 {
     if (p->ready_fd < 0) {
@@ -361,7 +362,7 @@ static void report_usable(struct mount_process *p)
     free(text);
 }
 
-/* After an interrupt the message is about that, whatever the start failed at. */
+/* After an interrupt the message is about the interrupt, whatever failed in the start. */
 static int code_of_failure(const struct service_error *error)
 {
     if (atomic_load(&stop_signals) > 0)
@@ -385,7 +386,7 @@ static void leave_terminal(void)
     if (null_fd < 0)
         log_warn("cannot open /dev/null: %s; standard output and error stay as they are",
                  strerror(errno));
-    /* The caller may wait for the end of a pipe that stands there: it is closed in any case. */
+    /* The caller may wait for the end of a pipe that was inherited: it is closed in any case. */
     int instead = null_fd >= 0 ? null_fd : STDERR_FILENO;
     (void)dup2(instead, STDIN_FILENO);
     (void)dup2(instead, STDOUT_FILENO);
@@ -393,11 +394,12 @@ static void leave_terminal(void)
         log_warn("cannot leave the working directory: %s", strerror(errno));
 }
 
-/* An orderly end leaves none. Without one the exit status must not be that of success. */
+/* An orderly end leaves no stage. If a stage is left, the exit status must not be that of
+ * success. */
 static bool left_stage(const struct mount_process *p)
 {
     _cleanup_free_ char *stage = NULL;
-    /* A store that was moved meanwhile is not found, and says nothing. */
+    /* A store that was moved meanwhile is not found, so nothing is known. */
     if (service_left_stage(p->directory.path, &stage) < 0 || !stage)
         return false;
     log_error("not everything came to NVMe; mount %s again to recover the rest from the stage (%s)",
@@ -444,7 +446,7 @@ int lifecycle_main(const char *store, const char *mountpoint, const struct mount
     } else {
         exit_code = code_of_failure(&error);
     }
-    /* Without a log, or in the foreground, it is on the terminal in a moment. */
+    /* Without a log, or in the foreground, the text is printed on the terminal in a moment. */
     if (!started && p.has_log && !options->foreground)
         log_error("the mount failed: %s", error.text ? error.text : "unknown reason");
     log_tick();
@@ -452,7 +454,7 @@ int lifecycle_main(const char *store, const char *mountpoint, const struct mount
     free(p.log_path);
     if (p.directory.lock_fd >= 0)
         store_directory_release(&p.directory, !started);
-    /* Comes last, so that the caller finds the directory as it was. */
+    /* Last, so that the caller finds the directory as it was. */
     if (!started)
         report_failed(&p, &error, exit_code);
     free(error.text);

@@ -14,7 +14,7 @@
 #define CONNECTIONS_PER_ADDRESS 8u
 #define CONNECTION_MEMORY (16u * 1024)
 #define IDLE_S 5u
-/* For one connection: bytes that drip in would reset the limit above. */
+/* For one connection: bytes that arrive slowly would reset the limit above. */
 #define WHOLE_NS (10ll * 1000000000)
 
 struct metrics_server {
@@ -161,7 +161,7 @@ int metrics_server_start(const char *address, const struct metrics_source *sourc
     return r;
 }
 
-/* The library closes a descriptor only after it was told to us that the connection ended. */
+/* The library closes a descriptor only after it has reported to us that the connection ended. */
 void metrics_server_tick(struct metrics_server *server)
 {
     if (!server)

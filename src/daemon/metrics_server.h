@@ -21,8 +21,8 @@ struct metrics_address {
 CAIRN_MUST_CHECK int metrics_address_parse(const char *text, struct metrics_address *ret);
 
 struct metrics_source {
-    char *(*metrics)(void *arg); /* a new text; NULL: there is nothing to tell yet */
-    /* the reason why the service is unhealthy, a new line; NULL: it is healthy */
+    char *(*metrics)(void *arg); /* returns a new text; NULL: there are no values yet */
+    /* returns the reason why the service is unhealthy, a new line; NULL: it is healthy */
     char *(*trouble)(void *arg);
     void *arg;
 };
@@ -35,5 +35,5 @@ CAIRN_MUST_CHECK int metrics_server_start(const char *address, const struct metr
                                           struct metrics_server **ret, char **ret_text);
 /* To be called about once a second: ends connections that last too long. */
 void metrics_server_tick(struct metrics_server *server);
-/* NULL is fine. No call of the source is running any more on return. */
+/* No call of the source is running any more on return. NULL: no effect. */
 void metrics_server_stop(struct metrics_server *server);

@@ -9,9 +9,10 @@
  * One thread. */
 int notify_connect(void);
 
-/* The same, and takes it out of the environment, so that no child speaks for us. */
+/* As notify_connect(), and removes the variable from the environment, so that no child sends
+ * notifications in our name. */
 int notify_open(void);
 
-/* Sends lines; blocks for a few seconds at most. Nothing with `fd` -1. What cannot be sent is
- * logged and lost. */
+/* Sends lines; blocks for a few seconds at most. Does nothing if `fd` is -1. A notification that
+ * cannot be sent is logged and lost. */
 void notify_send(int fd, const char *fmt, ...) CAIRN_PRINTF(2, 3);

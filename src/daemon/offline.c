@@ -14,8 +14,8 @@
 #include "daemon/when.h"
 
 struct offline {
-    struct store *store;           /* NULL: a remote's earlier states are looked at */
-    struct past *past;             /* these */
+    struct store *store;           /* NULL: earlier states of a remote are read */
+    struct past *past;             /* these states */
     struct remote_address address; /* of a remote */
     char *directory;               /* the temporary one */
     char *path;                    /* of a store */
@@ -33,7 +33,7 @@ void offline_split(const char *text, char **ret_source, char **ret_path)
 
 /* --- a remote --------------------------------------------------------------------------------- */
 
-/* The directory gets the key of the chunks: 0700, as mkdtemp makes it. */
+/* The directory will contain the key of the chunks: 0700, as mkdtemp makes it. */
 static int make_directory(struct offline *o, char **ret_text)
 {
     const char *base = getenv("TMPDIR");
@@ -57,7 +57,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
-/* Says which remotes there are, where the address leads to none. */
+/* Adds to the text which remotes exist, if there is none at the address. */
 static void add_other_prefixes(const char *source, const struct mount_options *options, char **text)
 {
     _cleanup_free_ char *others = prefixes_beside(source, options);
@@ -84,7 +84,7 @@ static void note_warning(struct offline *o, const char *instead)
         o->warning = xasprintf("%s: %s", o->address.text, instead);
 }
 
-/* `looks_back`: at its earlier states. */
+/* `looks_back`: to read its earlier states. */
 static int open_remote(struct offline *o, const char *source, const struct mount_options *options,
                        bool looks_back, char **ret_text)
 {
@@ -100,7 +100,8 @@ static int open_remote(struct offline *o, const char *source, const struct mount
         looks_back ? past_open(&how, &o->past, ret_text) : reader_open(&how, &o->store, ret_text);
     if (r == 0)
         note_warning(o, looks_back ? past_warning(o->past) : reader_shown_instead(o->store));
-    return r == -EBUSY ? -ENODATA : r; /* to the caller EBUSY is a store that another has locked */
+    /* for the caller EBUSY means a store that another process has locked */
+    return r == -EBUSY ? -ENODATA : r;
 }
 
 /* --- a store ---------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "daemon/options.h"
 
-/* The number behind `label`, which begins a line; `other`: there is none. */
+/* Returns the number behind `label`, which begins a line; `other`: there is none. */
 static uint64_t read_number(const char *directory, const char *name, const char *label,
                             uint64_t other)
 {
@@ -21,14 +21,14 @@ static uint64_t read_number(const char *directory, const char *name, const char 
     return found ? number : other;
 }
 
-/* A line of /proc/meminfo, in bytes; 0: it is not there. */
+/* Returns a line of /proc/meminfo, in bytes; 0: there is none. */
 static uint64_t read_meminfo(const char *root, const char *label)
 {
     return read_number(root, "proc/meminfo", label, 0) * KIB;
 }
 
-/* Least limit from the group `path` up to the root of the mounted hierarchy: a parent's limit binds
- * as well. "max", or no such file: there is none. */
+/* Returns the least limit from the group `path` up to the root of the mounted hierarchy: a parent's
+ * limit binds as well. "max", or no such file: no limit. */
 static uint64_t least_limit(const char *hierarchy, const char *path, const char *const *names)
 {
     _cleanup_free_ char *directory =

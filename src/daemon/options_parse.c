@@ -6,8 +6,8 @@
 #include "base/clock.h"
 #include "daemon/options.h"
 
-/* A decimal number, with a fraction or without, at the start of `text`; false where
- * there is none. */
+/* Parses a decimal number, with or without a fraction, at the start of `text`; false: there is
+ * none. */
 static bool parse_number(const char *text, double *ret, const char **ret_rest)
 {
     size_t digits = strspn(text, "0123456789");

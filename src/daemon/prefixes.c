@@ -20,7 +20,7 @@
 DEFINE_VECTOR(names, char *);
 
 struct prefix_search {
-    struct tier *tier; /* of a directory: only to ask whether it answers */
+    struct tier *tier; /* of a directory: only to check whether it answers */
     int root_fd;       /* of a directory; else -1 */
     const char *source;
     void (*fn)(const char *address, void *arg);
@@ -28,7 +28,7 @@ struct prefix_search {
     unsigned listings;
 };
 
-/* The names right below a directory of the search. */
+/* The names directly below a directory of the search. */
 struct prefix_level {
     struct names directories; /* without '/' at their ends */
     bool has_marker;
@@ -74,8 +74,8 @@ static void level_done(struct prefix_level *level)
     vector_free(&level->directories);
 }
 
-/* PREFIXES_ITSELF: the directory is a remote. A directory below that cannot be listed is passed
- * over. */
+/* PREFIXES_ITSELF: the directory is a remote. A directory below it that cannot be listed is
+ * skipped. */
 static int search_level(struct prefix_search *search, const char *directory, unsigned depth)
 {
     struct prefix_level level = {0};
@@ -98,8 +98,8 @@ static int search_level(struct prefix_search *search, const char *directory, uns
     return r;
 }
 
-/* Opens a directory that has answered: no call of this process may hang in a filesystem, for no
- * signal ends it there. PREFIXES_ITSELF: the directory is a remote. */
+/* Opens a directory that has answered: no call of this process may hang in a filesystem, as no
+ * signal could end it. PREFIXES_ITSELF: the directory is a remote. */
 static int open_root(struct prefix_search *search, const char *path)
 {
     uint64_t len;

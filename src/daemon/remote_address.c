@@ -7,7 +7,7 @@
 
 #define BUCKET_MIN 3
 #define BUCKET_MAX 255 /* old names are longer than those allowed today */
-#define PREFIX_MAX 512 /* keys end at 1024, and ours follow it */
+#define PREFIX_MAX 512 /* keys have at most 1024 bytes, and ours follow the prefix */
 
 bool remote_address_is(const char *text)
 {

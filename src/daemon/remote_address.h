@@ -12,7 +12,7 @@ struct remote_address {
     char *path;   /* of a directory, absolute */
 };
 
-/* Returns true if the text begins as an address does: "s3://", "dir:". */
+/* Returns true if the text begins like an address: "s3://", "dir:". */
 bool remote_address_is(const char *text);
 
 /* -EINVAL with *ret_error (one line, to be freed), which never repeats a possible secret. */

@@ -8,8 +8,8 @@
 
 #define HOLDS_MAX 3
 
-/* Where several nodes write the remote, nothing is sealed for a moment around each round: that is
- * waited for. -EAGAIN: the log is full. */
+/* If several nodes write the remote, nothing is sealed for a moment around each round: waits for
+ * its end. -EAGAIN: the log is full. */
 static int seal_below(struct service *service, uint64_t ino)
 {
     struct history *history = service->commit->history;
@@ -31,7 +31,7 @@ static int need_nvme(struct service *service, uint64_t ino, uint64_t *ret_seq)
     return r;
 }
 
-/* Operations of one generation say nothing of those of another, in which numbers begin anew from an
+/* An operation's number says nothing in another generation, in which numbers begin again from an
  * earlier one. */
 static void add_seq(struct service *service, uint64_t seq, cJSON *reply)
 {
@@ -63,7 +63,7 @@ cJSON *handle_need(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* Tells how much of a file the remote does not have safely, though its horizon says so. */
+/* Reports how much of a file is not safely in the remote, although its horizon has passed it. */
 cJSON *handle_damaged(struct service *service, const cJSON *request)
 {
     uint64_t ino;
@@ -127,8 +127,8 @@ cJSON *handle_drain(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* The mount is gone where it was mounted, and is to end wherever else it is; its data goes to NVMe
- * first. */
+/* The mount was removed from its mountpoint, and must end wherever else it is mounted; its data is
+ * written to NVMe first. */
 cJSON *handle_end(struct service *service, const cJSON *request)
 {
     (void)request;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A node is behind the union of all, since another one was lost: its daemon ends for a successor,
- * which sets aside what is beyond and goes back (store/back.h). What is open ends with it. */
+/* This node is behind the union, since another node was lost: its daemon ends for a successor,
+ * which sets aside the later operations and goes back (store/back.h). Open files end with the
+ * daemon. */
 #include <signal.h>
 
 #include "base/clock.h"
@@ -12,7 +13,8 @@
 #define BUSY_REST_NS (2ll * 1000000000)
 #define TRIES_MAX 3u
 
-/* Nothing is acknowledged any more: whoever changes something, or waits to, gets an error. */
+/* Nothing is acknowledged any more: calls that change something, and calls that wait to, get an
+ * error. */
 static void refuse_all(struct service *service)
 {
     if (service->back.is_refused)
@@ -34,7 +36,7 @@ void service_back_tick(struct service *service)
     if (!service_has_holder(service) || clock_monotonic_ns() < service->back.again_at)
         return;
     service->back.again_at = clock_monotonic_ns() + BUSY_REST_NS;
-    /* A kernel that cannot resend calls lets those fail that are under way, in the end. */
+    /* With a kernel that cannot resend calls, those under way fail in the end. */
     bool is_held = front_hold(service->front) == 0;
     if (!is_held && ++service->back.tries < TRIES_MAX)
         return;
@@ -45,7 +47,7 @@ void service_back_tick(struct service *service)
     log_warn("%s/back cannot be written; retrying", service->store_path);
 }
 
-/* In a thread of the store, before anything is acknowledged; the front may not be there yet. */
+/* Called in a thread of the store, before anything is acknowledged; the front may not exist yet. */
 void service_on_open(void *arg, int64_t opens)
 {
     struct service *service = arg;

@@ -17,7 +17,7 @@ static double value_of(const cJSON *item)
         return cJSON_GetArraySize(item);
     if (cJSON_IsNumber(item))
         return item->valuedouble;
-    /* One of 16 digits or more is a string. */
+    /* A number of 16 digits or more is a string. */
     return cJSON_IsString(item) &&
                    sscanf(item->valuestring, "%llu", (unsigned long long *)&whole) == 1
                ? (double)whole
@@ -26,7 +26,7 @@ static double value_of(const cJSON *item)
 
 /* --- the list: [{name, type, help, samples: [{labels, value}]}] ------------------------------- */
 
-/* Returns the samples, to be filled. */
+/* Returns the samples, for the caller to fill. */
 static cJSON *add_metric(cJSON *list, const struct figure *f)
 {
     cJSON *one = cJSON_CreateObject();
@@ -38,7 +38,7 @@ static cJSON *add_metric(cJSON *list, const struct figure *f)
     return cJSON_AddArrayToObject(one, "samples");
 }
 
-/* Returns the labels, to be filled. */
+/* Returns the labels, for the caller to fill. */
 static cJSON *add_sample(cJSON *samples, double value)
 {
     cJSON *sample = cJSON_CreateObject();
@@ -69,7 +69,7 @@ static void add_state(cJSON *list, enum remote_state state)
                                       remote_state_word(i));
 }
 
-/* A sample for each program, or encoding; no metric where there is none. */
+/* Adds a sample for each program, or encoding; no metric if there is none. */
 static void add_samples_of_array(cJSON *list, const struct figure *f, const cJSON *array)
 {
     static const char *const names[] = {"encoding", "pid", "program"};
@@ -111,10 +111,10 @@ static cJSON *metrics_of(struct service *service)
     return list;
 }
 
-/* --- its text --------------------------------------------------------------------------------- */
+/* --- the text format --- */
 
-/* A label's value: backslash, quote and line end are escaped. Other control characters, and bytes
- * that are no UTF-8, appear as \\xNN or \\uNNNN. */
+/* Writes a label's value: backslash, quote and line end are escaped. Other control characters, and
+ * bytes that are no UTF-8, appear as \\xNN or \\uNNNN. */
 static void put_escaped(FILE *out, const char *text)
 {
     unsigned code;
@@ -189,7 +189,7 @@ static char *serve_metrics(void *arg)
     return atomic_load(&service->life) == SERVICE_STARTS ? NULL : metrics_text(service);
 }
 
-/* Only causes that stop the mount now: a remote that is away for a while does not. */
+/* Only causes that stop the mount now: a remote that is unreachable for a while does not. */
 static char *serve_trouble(void *arg)
 {
     struct service *service = arg;

@@ -55,7 +55,7 @@ static void add_union(cJSON *reply, const struct roll *roll)
         control_add_u64(all, "held_back_by", roll->held_back_by);
 }
 
-/* May a job begin again? Also this node has to be open. */
+/* Adds whether a job may begin again; this node must be open, too. */
 static void add_settled(cJSON *reply, struct service *service, const struct roll *roll)
 {
     int64_t left = front_opens(service->front) - clock_boottime_ns();

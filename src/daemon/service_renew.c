@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A view that the mount cannot mend is made anew by the daemon's successor (commit/new_view.c).
- * This daemon ends for it, by a signal that tells the holder why, when all operations so far are in
- * the journal and nothing is under way. It is a death as others are: the stage has the rest, and
- * the kernel the unanswered requests.
+/* A view that the mount cannot repair is made anew by the daemon's successor (commit/new_view.c).
+ * This daemon ends for that purpose, by a signal that shows the holder the reason, when all
+ * operations so far are in the journal and no work is under way. Its death is handled as any other:
+ * the stage has the rest, and the kernel the unanswered requests.
  *
- * A disk that damages each view must not make a chain of deaths: VIEWS_MAX in the life of a mount,
- * REST_NS apart, and each only where the successor will find its state. Otherwise the mount
- * goes on as it is, and status and /healthz say so. */
+ * A disk that damages each view must not cause a chain of deaths: VIEWS_MAX in the life of a mount,
+ * REST_NS apart, and each only if the successor will find its state. Otherwise the mount continues
+ * with the damaged view, and status and /healthz report it. */
 #include <signal.h>
 
 #include "base/clock.h"
@@ -42,7 +42,8 @@ static void report_refused(struct service *service, const char *reason)
         log_error("the view is not rebuilt now: %s", reason);
 }
 
-/* Operations up to the damage are in the journal, or waiting for them has no sense. */
+/* Returns whether the operations up to the damage are in the journal, or waiting for them is
+ * useless. */
 static bool is_settled(struct service *service)
 {
     int64_t now = clock_monotonic_ns();

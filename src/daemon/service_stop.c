@@ -12,7 +12,7 @@ void service_stop(struct service *service)
     uint64_t one = 1;
     atomic_store(&service->is_stopped, true);
     if (write(service->stop_fd, &one, sizeof one) < 0)
-        return; /* the counter is full: it was asked before */
+        return; /* the counter is full: the end was requested before */
 }
 
 void service_report_ending(struct service *service, uint64_t bytes_left, bool remote,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The chunks of files and trees, for the control socket. The client walks the tree and keeps the
- * list of items to do: a request returns a portion that is bounded in rows and time, and the daemon
+ * list of items to do: a request returns a portion that is limited in rows and time, and the daemon
  * keeps no state. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ cJSON *handle_look(struct service *service, const cJSON *request)
     char level[16] = "";
     if (!control_get_u64(request, "ino", &ino))
         return control_error(EINVAL, "look: ino is missing");
-    /* A client that waited for the horizon has to find its data in the view. */
+    /* A client that waited for the horizon must find its data in the view. */
     store_await_view(service->store, clock_monotonic_ns() + VIEW_WAIT_NS);
     int r = fs_getattr(service->fs, ino, &st);
     if (r == 0)
@@ -69,7 +69,7 @@ struct portion {
     cJSON *found, *chunks;
     unsigned rows;
     uint64_t inline_bytes, inline_remote_bytes;
-    uint64_t offset; /* where in the directory it would go on */
+    uint64_t offset; /* in the directory, where the next portion begins */
 };
 
 static void add_row(struct portion *p, cJSON *rows, const char *text)
@@ -78,8 +78,8 @@ static void add_row(struct portion *p, cJSON *rows, const char *text)
     p->rows++;
 }
 
-/* Where the published remote has a chunk: stored bytes there, encoding, and the chunks that it
- * refers to. */
+/* Prints the chunk's entry in the published remote: stored bytes there, encoding, and the chunks
+ * that it refers to. */
 static void print_remote(const struct chunk_entry *entry, char *text)
 {
     text += sprintf(text, ":%" PRIu32 ":%u", entry->stored_len, entry->encoding);
@@ -134,7 +134,7 @@ static void add_inode(struct portion *p, uint64_t ino)
     struct stage_file_state staged = {0};
     char text[128];
     if (fs_getattr(p->service->fs, ino, &st) < 0)
-        return; /* it went meanwhile */
+        return; /* it was removed meanwhile */
     if (S_ISREG(st.st_mode))
         (void)stage_file_state(store_stage(p->service->store), ino, &staged);
     char kind = S_ISREG(st.st_mode) ? 'f' : S_ISDIR(st.st_mode) ? 'd' : 'o';
@@ -188,8 +188,8 @@ static bool parse_item(const char *item, char *kind, uint64_t *ino, uint64_t *at
     return rest && parse_digits(rest, '\0', at) && *at <= INT64_MAX;
 }
 
-/* Does one item: "dINO:OFFSET", a directory, or "fINO:OFFSET", a file. ret_rest: the item that goes
- * on with it; empty: none does. */
+/* Does one item: "dINO:OFFSET", a directory, or "fINO:OFFSET", a file. ret_rest: the item that
+ * continues it; empty: none. */
 static int survey_item(struct portion *p, const char *item, char ret_rest[64])
 {
     uint64_t ino, at;
@@ -241,15 +241,15 @@ cJSON *handle_survey(struct service *service, const cJSON *request)
 /* --- uses of a chunk -------------------------------------------------------------------------- */
 
 #define USERS_CHUNKS_MAX 256u
-#define USERS_MAX 16u     /* files that a request tells for each chunk */
-#define USERS_PAGES 1024u /* of extents that a request looks at: of 16 GiB or of 1,024 files */
+#define USERS_MAX 16u     /* files that a request reports for each chunk */
+#define USERS_PAGES 1024u /* of extents that a request reads: of 16 GiB or of 1,024 files */
 
 struct users {
     struct service *service;
     cJSON *rows;
     uint64_t ino; /* of the last row */
     char *path;
-    uint64_t last[USERS_CHUNKS_MAX]; /* file that was reported last for each chunk */
+    uint64_t last[USERS_CHUNKS_MAX]; /* the file that was reported last for each chunk */
     unsigned reported[USERS_CHUNKS_MAX];
 };
 
@@ -313,10 +313,10 @@ cJSON *handle_users(struct service *service, const cJSON *request)
     return reply;
 }
 
-/* --- what one file consists of, and where two differ ------------------------------------------ */
+/* --- the content of one file, and the differences of two --- */
 
-/* By what a client that has looked at the file can tell that this is the one, and as it was.
- * -ESTALE for states of a union: another store has them, which closes while the socket still
+/* Adds the data by which a client that knows the file can tell that it is the same, and unchanged.
+ * -ESTALE for states of a union: they belong to another store, which closes while the socket still
  * answers. */
 static int add_file(struct service *service, uint64_t ino, const char *name, cJSON *reply)
 {
@@ -378,7 +378,7 @@ struct ranges {
     unsigned count;
 };
 
-/* The last one has all that there is no place for. */
+/* The last range includes all differences for which there is no room. */
 static int add_range(const struct reader_range *range, void *arg)
 {
     struct ranges *ranges = arg;

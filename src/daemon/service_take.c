@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A mount with -o nodes shows what all nodes wrote: take/. The store that follows their union lies
+/* A mount with -o nodes shows the writes of all nodes: take/. The store that follows their union is
  * in STORE/others. */
 #include <stdio.h>
 #include <sys/stat.h>
@@ -14,11 +14,12 @@
 #include "take/take.h"
 #include "tier/tier.h"
 
-#define STAGE_BYTES (16 * MIB)          /* nothing is written there */
-#define FOLLOW_NS (10ll * 1000000000)   /* beside newer heads that the node itself hears of */
+#define STAGE_BYTES (16 * MIB) /* nothing is written in this store */
+/* in addition to newer heads of which the node itself is notified */
+#define FOLLOW_NS (10ll * 1000000000)
 #define FIRST_NS (15ll * 1000000000)    /* for the first union head, at the start of a mount */
 #define SUCCESSOR_NS (5ll * 1000000000) /* for other nodes' files, which are in use */
-#define CAP_SHARE 8u                    /* of NVMe, for what is fetched of other nodes' files */
+#define CAP_SHARE 8u                    /* of NVMe, for fetched content of other nodes' files */
 
 static uint64_t cap_of(const struct service *service, const char *path)
 {
@@ -34,7 +35,7 @@ static bool is_ending(void *arg)
     return atomic_load(&service->take_ends);
 }
 
-/* Nothing waits for room there. */
+/* Nothing waits for room in this store. */
 static void on_room(void *arg)
 {
     (void)arg;
@@ -56,8 +57,8 @@ static int check_heads(struct tier *tier)
     return has_any ? 0 : r < 0 ? r : -ENOENT;
 }
 
-/* It holds nothing that the remote does not have: where it cannot be used, the next try begins
- * anew. */
+/* The store contains nothing that the remote does not have: if it cannot be used, the next attempt
+ * begins with an empty one. */
 static void begin_anew(const char *path, const char *text)
 {
     log_warn("nodes: %s is made anew: %s", path, text);

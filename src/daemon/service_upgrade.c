@@ -13,7 +13,7 @@ bool service_has_holder(const struct service *service)
 {
     const struct holder_link *holder_link = service->plan.holder_link;
     struct pollfd link = {.fd = holder_link ? holder_link->link_fd : -1, .events = 0};
-    return link.fd >= 0 && poll(&link, 1, 0) == 0; /* an event is the holder's end */
+    return link.fd >= 0 && poll(&link, 1, 0) == 0; /* an event means that the holder has ended */
 }
 
 static int check_binary(struct service *service, const char *binary, char **ret_text)
@@ -24,7 +24,7 @@ static int check_binary(struct service *service, const char *binary, char **ret_
                                    .options = service->options,
                                    .holder_link = &holder_link};
     front_passport(service->front, &holder_link.adopted.passport, &holder_link.adopted.fd);
-    /* the program that is asked gets none of them */
+    /* the other program that is asked receives none of these descriptors */
     holder_link.link_fd = holder_link.lock_fd = holder_link.adopted.fd = -1;
     return upgrade_check(binary, &from, ret_text);
 }
@@ -72,7 +72,7 @@ bool service_upgrade_try(struct service *service)
         return false;
     (void)eventfd_read(service->stop_fd, &count);
     if (atomic_load(&service->is_stopped))
-        return false; /* the mount ends: the next daemon has nothing to go on with */
+        return false; /* the mount ends: the next daemon has nothing to continue */
     int r = front_hold(service->front);
     if (r < 0) {
         upgrade_give_up(
@@ -81,7 +81,7 @@ bool service_upgrade_try(struct service *service)
             "would fail with EIO: this kernel cannot resend them (Linux 6.9 can); try again later");
         return true;
     }
-    if (atomic_load(&service->is_stopped)) { /* while calls were waited for */
+    if (atomic_load(&service->is_stopped)) { /* during the wait for calls */
         front_release(service->front);
         return false;
     }
@@ -93,7 +93,7 @@ bool service_upgrade_try(struct service *service)
     }
     log_info("no call is in progress: handing the mount over");
     log_tick();
-    _exit(MOUNT_OK); /* the stage has all of it, as after a death */
+    _exit(MOUNT_OK); /* the stage has everything, as after a death */
 }
 
 void service_upgrade_report(const struct service *service)

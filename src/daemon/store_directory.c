@@ -34,7 +34,7 @@ static void write_pid(int fd)
         log_debug("cannot write the process number to the store's lock: %s", strerror(errno));
 }
 
-/* One try. -EAGAIN: the file was replaced between opening and locking it. */
+/* One attempt. -EAGAIN: the file was replaced between opening and locking it. */
 static int lock_once(const char *path, int *ret_fd, pid_t *ret_holder)
 {
     _cleanup_close_ int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -115,8 +115,8 @@ static bool is_empty_directory(int parent_fd, const char *name)
     return empty;
 }
 
-/* Returns true for a file that a start leaves when it is killed before the superblock is there, and
- * for those of mkfs. A pack without a superblock is a damaged store and never taken for a fresh
+/* Returns true for a file that a start leaves when it is killed before the superblock exists, and
+ * for the files of mkfs. A pack without a superblock is a damaged store and never taken for a fresh
  * one. */
 static bool is_leftover(int parent_fd, const char *name)
 {
@@ -171,7 +171,7 @@ static int make_directory(struct store_directory *directory, struct service_erro
 {
     if (mkdir(directory->path, 0700) == 0) {
         directory->made = true;
-        /* A parent with set-group-ID or a default ACL may have added to the mode. */
+        /* A parent with set-group-ID or a default ACL may have added bits to the mode. */
         (void)chmod(directory->path, 0700);
         return 0;
     }
@@ -201,8 +201,8 @@ static int check_owner(const struct store_directory *directory, struct service_e
     return 0;
 }
 
-/* A store is its owner's alone. An empty directory becomes so; one that has been a store should
- * have stayed so. */
+/* A store must be accessible to its owner only. An empty directory is changed to that; one that has
+ * been a store must not have been opened to others. */
 static int check_mode(struct store_directory *directory, struct service_error *error)
 {
     struct stat st;
@@ -241,7 +241,7 @@ static int check_content(struct store_directory *directory, struct service_error
     int r = inspect_directory(directory->path, &directory->fresh, &found);
     if (r < 0)
         directory->fresh = false; /* its content may belong to the user */
-    /* being made by another mount at this moment */
+    /* being created by another mount at this moment */
     if (r == -ENOTEMPTY && directory->lock_fd < 0 &&
         store_directory_lock_holder(directory->path, &holder) == STORE_IS_HELD)
         return fail_in_use(directory, holder, error);
@@ -273,7 +273,8 @@ int store_directory_take(const char *path, const struct store_waiter *waiter,
 {
     *ret = (struct store_directory){.path = path, .lock_fd = -1};
     int r;
-    /* The content once more: another mount may have been at work until we had the lock. */
+    /* The content is checked again: another mount may have used the directory until we got the
+     * lock. */
     if ((r = make_directory(ret, ret_error)) < 0 || (r = check_owner(ret, ret_error)) < 0 ||
         (r = check_content(ret, ret_error)) < 0 ||
         (r = lock_directory(ret, waiter, ret_error)) < 0 ||
@@ -285,7 +286,7 @@ int store_directory_take(const char *path, const struct store_waiter *waiter,
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
 {
     (void)st;
-    static const char *const kept[] = {"lost+found", "node"}; /* its number is taken */
+    static const char *const kept[] = {"lost+found", "node"}; /* `node`: its number is taken */
     for (size_t i = 0; i < ARRAY_LEN(kept); i++)
         if (at->level == 0 || (at->level == 1 && strcmp(path + at->base, kept[i]) == 0))
             return 0;

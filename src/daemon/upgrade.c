@@ -102,7 +102,7 @@ int upgrade_spawn(const char *binary, const char *how, const struct handover_sou
     (void)snprintf(number, sizeof number, "%d", state_fd);
     const char *const argv[] = {"cairn",     "holder",         how, number,
                                 from->store, from->mountpoint, NULL};
-    /* A descriptor that is put in its own place is not closed by the exec. */
+    /* A descriptor that already has its number is not closed by the exec. */
     const int fds[][2] = {{link->adopted.fd, link->adopted.fd},
                           {link->lock_fd, link->lock_fd},
                           {link->link_fd, link->link_fd},

@@ -7,14 +7,15 @@
  *
  * The other program is started as
  *
- *   cairn holder check FD               can it? Says "cairn holder 1 VERSION" then, else why not
- *   cairn holder daemon FD STORE MOUNT  serve, as the holder's child; the first that it does is a
- *                                       byte to the link
- *   cairn holder keep FD STORE MOUNT    be the holder; also of a daemon of its own program whose
- *                                       holder has died
+ *   cairn holder check FD               prints "cairn holder 1 VERSION" if it can take the mount
+ *                                       over, else the reason why not
+ *   cairn holder daemon FD STORE MOUNT  serves, as the holder's child; first it sends a byte to the
+ *                                       link
+ *   cairn holder keep FD STORE MOUNT    becomes the holder; also of a daemon of its own program
+ *                                       whose holder has died
  *
- * with a handover (handover.h) in descriptor FD. STORE and MOUNT are there to be seen in the list
- * of processes. */
+ * with a handover (handover.h) in descriptor FD. STORE and MOUNT only serve to show them in the
+ * list of processes. */
 #pragma once
 
 #include "base/base.h"
@@ -22,12 +23,12 @@
 
 #define UPGRADE_CHECK_PREFIX "cairn holder 1 "
 
-/* Can `binary` go on with that mount? *ret_text: its version, else one line that says why not
- * (-errno); the caller frees. Takes 10 s at most. Any thread. */
+/* Asks `binary` whether it can continue that mount. *ret_text: its version, else one line with the
+ * reason why not (-errno); the caller frees. Takes 10 s at most. Any thread. */
 CAIRN_MUST_CHECK int upgrade_check(const char *binary, const struct handover_source *from,
                                    char **ret_text);
 
-/* Runs `binary` with `how` ("daemon", "keep"), in this process. Returns -errno if it cannot. */
+/* Runs `binary` with `how` ("daemon", "keep"), in this process. Returns -errno if that fails. */
 int upgrade_execute(const char *binary, const char *how, const struct handover_source *from);
 
 /* Starts `binary` with `how` as a child of this process, in a session of its own. Any thread. */

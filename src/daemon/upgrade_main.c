@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The other program of an upgrade (upgrade.h): says whether it can take the mount over, serves, or
- * becomes the holder. */
+/* The other program of an upgrade (upgrade.h): reports whether it can take the mount over, serves,
+ * or becomes the holder. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/prctl.h>

@@ -15,7 +15,8 @@
 
 /* --- a time of RFC 3339 ----------------------------------------------------------------------- */
 
-/* Two or four digits at *at, which moves behind them and `end`; -1: they are not there. */
+/* Returns two or four digits at *at, which is moved behind them and `end`; -1: they are not
+ * there. */
 static int take_digits(const char **at, size_t count, char end)
 {
     int value = 0;
@@ -30,7 +31,7 @@ static int take_digits(const char **at, size_t count, char end)
     return value;
 }
 
-/* Without a fraction, the last nanosecond of the second. */
+/* Without a fraction: the last nanosecond of the second. */
 static bool take_fraction(const char **at, int64_t *ret_ns)
 {
     int64_t unit = SECOND_NS / 10;
@@ -44,7 +45,7 @@ static bool take_fraction(const char **at, int64_t *ret_ns)
     return true;
 }
 
-/* "Z", "+02:00", and nothing behind it. */
+/* Parses "Z", "+02:00", with nothing behind it. */
 static bool take_zone(const char *at, int64_t *ret_seconds)
 {
     int sign = *at == '-' ? -1 : 1;
@@ -75,7 +76,7 @@ static bool take_clock(const char **at, struct tm *tm)
     return tm->tm_sec >= 0 && tm->tm_sec <= 60 && tm->tm_min < 60 && tm->tm_hour < 24;
 }
 
-/* timegm() takes a 31st of April for the 1st of May. */
+/* timegm() treats a 31st of April as the 1st of May. */
 static bool day_exists(const struct tm *asked)
 {
     struct tm tm = *asked;
@@ -126,7 +127,7 @@ static int check_past(const char *text, int64_t now, const struct head_choice *c
     return 0;
 }
 
-/* "2026-11-28" and what goes on from there. */
+/* "2026-11-28" and a time behind it. */
 static bool begins_as_date(const char *text)
 {
     struct tm tm;
