@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Times of access, as relatime has them: a read moves atime if it is not newer than mtime and
+/* Times of access, as relatime defines them: a read moves atime if it is not newer than mtime and
  * ctime, or is a day old.
  *
- * They stay in memory, a bounded number of them, and become history when they are crowded out or at
- * the end of the mount. So reading costs no record, does not change the level of what was read, and
- * gives the uploader nothing to publish. */
+ * They stay in memory, up to a limit, and are committed to history when the limit is reached or at
+ * the end of the mount. So reading creates no record, does not change the level of the file that
+ * was read, and leaves the uploader nothing to publish. */
 #include "base/clock.h"
 #include "fs/internal.h"
 
@@ -41,7 +41,7 @@ void access_forget(struct fs *fs, uint64_t ino)
     free(found);
 }
 
-/* Takes the oldest out of the table. */
+/* Removes the oldest entry from the table. */
 static bool take_oldest(struct fs *fs, size_t spared, struct accessed *ret)
 {
     LOCK_SCOPE(&fs->access.lock);
@@ -54,7 +54,8 @@ static bool take_oldest(struct fs *fs, size_t spared, struct accessed *ret)
     return true;
 }
 
-/* Without ctime: nothing was changed. What is gone, or finds no room, needs no time of access. */
+/* Without ctime: nothing was changed. An inode that is gone, or a lack of room, loses only a time
+ * of access. */
 static void commit_access(struct fs *fs, const struct accessed *accessed)
 {
     struct ns_inode inode;
@@ -90,7 +91,7 @@ static void set_access(struct fs *fs, uint64_t ino, int64_t atime)
     found->atime = atime;
 }
 
-/* Would a read at `time` move the time of access? */
+/* Returns whether a read at `time` would move the time of access. */
 static bool is_due(struct fs *fs, const struct commit_now *now, int64_t time)
 {
     if (!atomic_load(&fs->updates_atime))

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Allocated ranges, which fallocate gave to a file: those whose blocks st_blocks counts, whether
+/* Allocated ranges, which fallocate added to a file: their blocks are counted by st_blocks, whether
  * they were written or not.
  *
- * No room is taken for them, and what was not written of them stays a hole, to read and to seek.
- * They are there for programs that look at st_blocks to see what fallocate did (rsync
- * --preallocate), as on ext4. They are kept in an extended attribute that no program can name (its
- * prefix is none that fs_setxattr() takes): so they are part of history at once, are published, and
- * survive whatever the file survives. A list that is not there, or not as it should be, is an empty
- * one: only a count depends on it.
+ * No room is reserved for them, and the unwritten part of a range remains a hole for reads and
+ * seeks. They exist for programs that check with st_blocks whether fallocate worked (rsync
+ * --preallocate), as on ext4. They are stored in an extended attribute that no program can name
+ * (fs_setxattr() does not accept its prefix): so they are part of history at once, are published,
+ * and survive whenever the file does. A list that is missing or malformed is an empty one: only a
+ * count depends on it.
  *
- * The kernel lets in one change of a file's size or allocation at a time: nothing else changes the
+ * The kernel sends one change of a file's size or allocation at a time: nothing else changes the
  * list meanwhile. */
 #include "base/log.h"
 #include "format/le.h"
@@ -30,7 +30,7 @@ struct range {
 /* Whole blocks; ascending, with gaps between. */
 struct ranges {
     size_t count;
-    struct range at[RANGES_MAX + 1]; /* one more while the list is changed */
+    struct range at[RANGES_MAX + 1]; /* one more than the limit while the list is changed */
 };
 
 /* --- the list --------------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ static bool is_same(const struct ranges *a, const struct ranges *b)
     return a->count == b->count && memcmp(a->at, b->at, a->count * sizeof a->at[0]) == 0;
 }
 
-/* Where there are too many, the smallest goes: its blocks are not counted any more. */
+/* If there are too many ranges, the smallest is dropped: its blocks are not counted any more. */
 static void bound_list(struct ranges *ranges)
 {
     size_t least = 0;
@@ -185,7 +185,8 @@ static int add_extent(const struct view_extent *part, void *arg)
     return 0;
 }
 
-/* Bytes of [from, to) that are content and no hole. What cannot be read is none. */
+/* Returns the bytes of [from, to) that are content and no hole. Ranges that cannot be read count as
+ * holes. */
 static uint64_t count_content(struct fs *fs, uint64_t ino, uint64_t from, uint64_t to)
 {
     struct stage_part parts[64];
@@ -240,8 +241,8 @@ uint64_t allocated_bytes(struct fs *fs, const struct commit_now *now, uint64_t c
         all += ranges.at[i].to - ranges.at[i].from;
         inside += min_u64(ranges.at[i].to, end) - min_u64(ranges.at[i].from, end);
     }
-    /* Mostly all of the file was given at once, or has no holes: then nothing needs to be looked
-     * for. */
+    /* Usually all of the file was allocated at once, or has no holes: then nothing has to be
+     * searched. */
     if (content == 0 || inside == end)
         return all;
     if (content >= now->size || inside == 0)

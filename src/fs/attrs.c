@@ -8,12 +8,12 @@
 struct timespec fs_timespec(int64_t ns)
 {
     int64_t part = ns % 1000000000;
-    bool before_1970 = part < 0; /* whose nanoseconds count forwards too */
+    bool before_1970 = part < 0; /* nanoseconds count forwards also before 1970 */
     return (struct timespec){.tv_sec = ns / 1000000000 - before_1970,
                              .tv_nsec = part + before_1970 * 1000000000ll};
 }
 
-/* A time outside of the years 1677 to 2262 becomes the nearest that can be kept. */
+/* Replaces a time outside of the years 1677 to 2262 by the nearest one that can be stored. */
 static int64_t to_ns(struct timespec t)
 {
     int64_t ns;
@@ -28,7 +28,7 @@ uint64_t blocks_now(struct fs *fs, const struct commit_now *now)
     uint64_t bytes = now->inode.blocks_bytes + now->staged.dirty_bytes + now->staged.chunk_bytes;
     if (!S_ISREG(now->inode.attrs.mode))
         return bytes;
-    if (bytes >= now->size) /* no holes; what is staged may lie over what is durable */
+    if (bytes >= now->size) /* no holes; staged bytes may overlap durable ones */
         bytes = align_up(now->size, 4096);
     return allocated_bytes(fs, now, bytes);
 }
@@ -52,8 +52,9 @@ static void fill_stat(struct fs *fs, const struct commit_now *now, struct stat *
     ret->st_blocks = (blkcnt_t)((blocks_now(fs, now) + 511) / 512);
 }
 
-/* Another node's file: its size is that of the content that a read would give, which may be newer
- * than what was taken of it, or older. With another size the kernel would show zeros behind it. */
+/* Another node's file: its size is that of the content that a read would return, which may be newer
+ * or older than the attributes that were taken. With a larger size the kernel would show zeros at
+ * the end. */
 static void settle_elsewhere(struct fs *fs, struct commit_now *now)
 {
     struct store *others = atomic_load(&fs->others);
@@ -91,9 +92,9 @@ static bool is_in_group(const struct fs_caller *caller, gid_t gid)
            (caller->is_member && caller->is_member(gid, caller->arg));
 }
 
-/* Without the bits that a change of content or owner by `caller` takes away: of all but
- * directories, where they mean something else. A set-group-ID bit without group execution is no
- * privilege; only strangers take it away. */
+/* Returns the mode without the bits that a change of content or owner by `caller` removes;
+ * directories keep all bits, which mean something else there. A set-group-ID bit without group
+ * execution is no privilege; only users outside the group remove it. */
 static uint32_t without_privileges(const struct attrs *attrs, const struct fs_caller *caller)
 {
     uint32_t mode = attrs->mode;
@@ -178,15 +179,15 @@ static int set_held_attrs(struct fs *fs, const struct ns_inode *inode, unsigned 
     struct attrs attrs = {0};
     uint32_t mask = collect_attrs(set, st, inode, caller, &attrs);
     bool may_clear = caller->uid == 0 || caller->uid == inode->attrs.uid;
-    /* Nothing to set: a chown(-1, -1), which may be refused, or what comes before an fallocate of a
-     * file by one who may do that; they look the same. */
+    /* Nothing to set: either a chown(-1, -1), which may be refused, or the request before an
+     * fallocate by a user who may change the file; the two look the same. */
     if (set == 0 && !may_clear && !S_ISREG(inode->attrs.mode) && mask != 0)
         return -EPERM;
     if (set == 0 ? !may_clear : mask == 0)
         return 0;
     bool changes_owner = set & (FS_SET_UID | FS_SET_GID) && !S_ISDIR(inode->attrs.mode);
     TRY(changes_owner ? drop_capabilities(fs, inode) : 0);
-    /* The draft first: a seal in between would bring back the time that it has. */
+    /* The draft first: a seal in between would restore its time. */
     TRY(mask & ATTR_MTIME ? stage_set_mtime(fs->stage, inode->ino, attrs.mtime) : 0);
     TRY(commit_attrs(fs, inode->ino, mask, &attrs));
     if (mask & ATTR_ATIME)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A file of another node is about to be changed: its content is stored again, in a new file of this
- * node, which takes its name. For the others that is a file that another one replaced.
+ * node, which replaces it under its name. Other nodes see that one file was replaced by another.
  *
- * The copies are made by threads of their own: the remote that has the content may be slow, or
- * hang. While it is made, the new file has no name: no other node sees it, and one that a daemon
- * which died left behind ends with its successor, or was never more than that daemon's. */
+ * The copies are made by threads of their own, as the remote that has the content may be slow, or
+ * hang. During the copy the new file has no name: no other node sees it, and if the daemon dies its
+ * successor removes it, or it was never known to anyone else. */
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/event.h"
@@ -17,19 +17,21 @@
 #define PIECE (128u * 1024)    /* below STAGE_STEAL_MIN: it is copied into the stage */
 #define AGAIN_MS 50            /* for a change that waits for room, or for a round */
 #define VALUE_MAX (64u * 1024) /* of an xattr */
-#define COPIES_MAX 64u         /* that wait, or are made */
+#define COPIES_MAX 64u         /* that wait, or are being made */
 #define THREADS 4u
 
 struct bringing {
     struct fs *fs;
     struct ns_inode from; /* which is held */
-    unsigned askers;      /* 0: it is given up. This and the next three with the lock of brings */
+    /* callers that wait; 0: the copy is given up. This and the next three with the lock of
+     * brings */
+    unsigned askers;
     bool is_over;
     int result;
     char *cause;
-    /* The thread's. */
+    /* Used only by the copying thread. */
     uint64_t copy;       /* the new file; 0: there is none */
-    int64_t waits_since; /* for room, monotonic ns; 0: it does not */
+    int64_t waits_since; /* for room, monotonic ns; 0: not waiting */
 };
 
 struct brings {
@@ -58,7 +60,8 @@ void brings_free(struct brings *brings)
 /* --- the new file ----------------------------------------------------------------------------- */
 
 struct new_file {
-    VECTOR(struct record) recs; /* NASCENT, and a SETXATTR for each xattr, with names of its own */
+    /* NASCENT, and a SETXATTR for each xattr, with copies of the names */
+    VECTOR(struct record) recs;
     struct ns *ns;
     uint64_t from;
     int result;
@@ -94,8 +97,8 @@ static int add_xattr(const char *name, size_t name_len, void *arg)
     return 0;
 }
 
-/* Makes an empty file of this node with the attributes of another one: `rec` has its name, or its
- * want of one. *ret_ino: its number. */
+/* Creates an empty file of this node with the attributes of another node's: `rec` has its name, or
+ * none. *ret_ino: its number. */
 static int make_file(struct fs *fs, const struct ns_inode *from, const struct record *rec,
                      uint64_t *ret_ino)
 {
@@ -134,7 +137,7 @@ static int note_name(const struct view_entry *entry, const char *text, size_t le
     return 1;
 }
 
-/* The only name of a file. -ESTALE: it is being removed, or moved, or covered already. */
+/* Finds the only name of a file. -ESTALE: it is being removed, or moved, or is covered already. */
 static int find_name(struct fs *fs, const struct ns_inode *from, struct name *ret)
 {
     *ret = (struct name){.ino = from->ino, .parent = from->parent};
@@ -149,7 +152,7 @@ static int find_name(struct fs *fs, const struct ns_inode *from, struct name *re
 
 typedef int cover_fn(struct fs *fs, const struct ns_inode *from, struct record *rec);
 
-/* With the gate closed. -ESTALE: the name stands for another file meanwhile. */
+/* Called with the gate closed. -ESTALE: the name belongs to another file meanwhile. */
 static int cover_closed(struct fs *fs, const struct name *name, struct record *rec, cover_fn *fn)
 {
     struct ns_inode dir, from;
@@ -171,7 +174,7 @@ static int cover_closed(struct fs *fs, const struct name *name, struct record *r
     return r;
 }
 
-/* A new file comes to the name of another node's file, which is held: `rec` is its NASCENT. */
+/* Gives a new file the name of another node's file, which is held: `rec` is its NASCENT. */
 static int cover(struct fs *fs, const struct name *name, struct record *rec, cover_fn *fn)
 {
     fs_taken_begin(fs);
@@ -213,8 +216,8 @@ static bool is_given_up(struct bringing *b)
     return b->askers == 0 || brings->stops;
 }
 
-/* What found no room is repeated, as a parked request is; the room must know since when, to say at
- * last that there will be none. */
+/* Repeats an operation for which there was no room, as a parked request is repeated; room.c must
+ * know since when it waits, to report in the end that there will be none. */
 static bool must_repeat(struct bringing *b, int *r)
 {
     struct event *progress = horizon_progress(b->fs->commit->horizon);
@@ -261,7 +264,7 @@ static int copy_pieces(struct bringing *b, struct store *others, uint64_t size)
     return 0;
 }
 
-/* -ESTALE: its node changed it meanwhile, and a copy would be a mixture. */
+/* -ESTALE: the other node changed it meanwhile, and a copy would be a mixture. */
 static int copy_content(struct bringing *b)
 {
     struct store *others = atomic_load(&b->fs->others);
@@ -318,7 +321,7 @@ static int copy_here(struct bringing *b)
     return r == 0 ? -ESTALE : r;
 }
 
-/* --- those who wait for it -------------------------------------------------------------------- */
+/* --- callers that wait --- */
 
 static void bringing_free(struct bringing *b)
 {
@@ -347,7 +350,7 @@ static void run_copy(void *arg)
         brings->over(brings->over_arg);
 }
 
-/* One that is given up is not joined, and frees its place soon. */
+/* A copy that is given up is not joined, and frees its place soon. */
 static struct bringing *join_locked(struct brings *brings, uint64_t ino, size_t *ret_free)
 {
     check_held(&brings->lock);
@@ -364,7 +367,7 @@ static struct bringing *join_locked(struct brings *brings, uint64_t ino, size_t 
     return NULL;
 }
 
-/* NULL: there is no place. *ret_begins: it is to be handed to a thread. */
+/* NULL: there is no place. *ret_begins: the caller must submit it to a thread. */
 static struct bringing *join_or_begin(struct fs *fs, const struct ns_inode *from, bool *ret_begins)
 {
     struct brings *brings = fs->brings;
@@ -444,9 +447,10 @@ void brings_end(struct brings *brings)
     brings->pool = NULL;
 }
 
-/* --- without its content ---------------------------------------------------------------------- */
+/* --- without the content --- */
 
-/* By a path that is gone meanwhile the caller would fail, and have emptied the file. */
+/* FS_IS_ELSEWHERE: the caller may have found the file by a path that is gone meanwhile; its call
+ * would then fail, but the file would be empty. */
 static int make_covering(struct fs *fs, const struct ns_inode *from, struct record *rec)
 {
     if (taken_moved_lately(fs, from->ino))

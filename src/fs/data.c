@@ -68,8 +68,8 @@ void fs_read(struct fs *fs, const struct fetch_read_request *request, bool leave
 
 /* --- fallocate -------------------------------------------------------------------------------- */
 
-/* Room is given when bytes come, and may come free until then; but not more than there
- * can ever be. */
+/* Room is reserved when the bytes are written, and may become free until then; but a file larger
+ * than NVMe can ever hold is refused. */
 static int check_room_for_data(struct fs *fs, const struct commit_now *now, uint64_t length)
 {
     struct statvfs space;
@@ -81,8 +81,8 @@ static int check_room_for_data(struct fs *fs, const struct commit_now *now, uint
     return -ENOSPC;
 }
 
-/* As on ext4: the whole blocks within the hole, the last one of the file among them; what was given
- * behind that stays. */
+/* As on ext4: frees the whole blocks within the hole, including the last one of the file; ranges
+ * that were allocated behind it stay. */
 static int punch_hole(struct fs *fs, const struct ns_inode *inode, uint64_t size, uint64_t offset,
                       uint64_t end)
 {
@@ -162,7 +162,7 @@ static int seek_extent(const struct view_extent *part, void *arg)
     return 1;
 }
 
-/* Looks for data or a hole within one part. */
+/* Searches data or a hole within one part. */
 static int seek_part(struct fs *fs, uint64_t ino, const struct stage_part *part,
                      struct seeking *seek)
 {
@@ -199,7 +199,7 @@ int64_t fs_lseek(struct fs *fs, uint64_t ino, uint64_t offset, int whence)
     uint64_t size = now.size;
     if (offset >= size)
         return -ENXIO;
-    if (now.inode.is_elsewhere) /* all of it is data */
+    if (now.inode.is_elsewhere) /* all of it counts as data */
         return (int64_t)(whence == SEEK_DATA ? offset : size);
     struct seeking seek = {.want_data = whence == SEEK_DATA};
     struct stage_part parts[64];
@@ -223,7 +223,7 @@ struct copying {
     struct fs *fs;
     const struct fs_caller *caller;
     const struct fs_copy *how;
-    struct view *past; /* the source is of this earlier state; NULL: of the newest */
+    struct view *past; /* the source belongs to this earlier state; NULL: to the newest */
     size_t done;
 };
 
@@ -232,7 +232,7 @@ static uint64_t target_offset(const struct copying *copy, uint64_t from)
     return copy->how->to_offset + (from - copy->how->from_offset);
 }
 
-/* `bytes`: where they are in memory; NULL: they are read. */
+/* `bytes`: the source in memory; NULL: it is read. */
 static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_t from, void *buf,
                        size_t length)
 {
@@ -251,7 +251,8 @@ static int read_source(const struct copying *copy, const uint8_t *bytes, uint64_
     return end.is_beyond_reach ? -EXDEV : 0;
 }
 
-/* Large content goes into a slab of its own, without a lock, as if it had been received into it. */
+/* Large content is written into a slab of its own, without a lock, as if it had been received
+ * there. */
 static int copy_large(struct copying *copy, const uint8_t *bytes, uint64_t from, uint32_t length)
 {
     struct stage *stage = copy->fs->stage;
@@ -281,7 +282,7 @@ static int copy_small(struct copying *copy, const uint8_t *bytes, uint64_t from,
     return fs_write(copy->fs, &w, copy->caller);
 }
 
-/* NULL: what the file has there is read, and verified. */
+/* `bytes` NULL: the source's content is read and verified. */
 static int copy_bytes(struct copying *copy, const uint8_t *bytes, uint64_t from, uint64_t length)
 {
     while (length > 0) {
@@ -320,8 +321,8 @@ static int refer_once(struct copying *copy, const struct stage_chunk_range *chun
     return r;
 }
 
-/* Where only the earlier state knows the chunk's place in the remote, the newest state's view gets
- * that place first. A head that is published meanwhile may remove it again. */
+/* If only the earlier state has a place of the chunk in the remote, it is added to the newest
+ * state's view first. A head that is published meanwhile may remove it again. */
 static int refer(struct copying *copy, const struct stage_chunk_range *chunk)
 {
     struct packs *packs = copy->fs->commit->packs;
@@ -333,7 +334,7 @@ static int refer(struct copying *copy, const struct stage_chunk_range *chunk)
     }
 }
 
-/* By reference, unless the view does not know the chunk yet, or it is moving. */
+/* Copies by reference, unless the view does not have the chunk yet, or the chunk is being moved. */
 static int copy_chunk(struct copying *copy, uint64_t from, uint64_t length,
                       const struct chunk_name *name, uint32_t chunk_offset)
 {
@@ -380,8 +381,8 @@ static bool is_data_in_view(const struct stage_part *part)
     return part->kind == PART_BELOW || (part->kind == PART_MEMORY && part->is_clean);
 }
 
-/* Refers to chunks that the view has, in stretches as long as possible, also where memory has them
- * still. *ret_ended: the source was made shorter meanwhile. */
+/* Refers to chunks of the view, in ranges as long as possible, also if their content is still in
+ * memory. *ret_ended: the source was made shorter meanwhile. */
 static int copy_parts(struct copying *copy, const struct stage_part *parts, size_t count,
                       bool *ret_ended)
 {
@@ -401,8 +402,8 @@ static int copy_parts(struct copying *copy, const struct stage_part *parts, size
     return 0;
 }
 
-/* From a file of an earlier state, by reference where the view knows the chunk. -EXDEV: the kernel
- * reads and writes it instead. */
+/* Copies from a file of an earlier state, by reference if the view has the chunk. -EXDEV: the
+ * kernel reads and writes it instead. */
 static int copy_past(struct copying *copy, size_t length)
 {
     struct lookback *lookback = store_lookback(copy->fs->store);
@@ -417,7 +418,7 @@ static int copy_past(struct copying *copy, size_t length)
     return r;
 }
 
-/* A copy by reference, or of a hole, is no write. */
+/* Needed for copies by reference, and of holes: only a write removes privileges itself. */
 static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_caller *caller)
 {
     struct ns_inode inode;
@@ -427,7 +428,7 @@ static int kill_privileges_of(struct fs *fs, uint64_t ino, const struct fs_calle
     return r;
 }
 
-/* Shortens [offset, offset + length) to what lies within the file. */
+/* Shortens [offset, offset + length) to the part within the file. */
 static int clamp_length(struct fs *fs, uint64_t ino, uint64_t offset, size_t *length)
 {
     struct commit_now now;

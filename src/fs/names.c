@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names: lookup, making, linking, removing, renaming, listing. */
+/* Names: lookup, creation, links, removal, renames, listing. */
 #include <fcntl.h>
 #include <stdio.h>
 
@@ -14,7 +14,7 @@ static int name_ok(const char *name)
     return strlen(name) > NAME_LEN_MAX ? -ENAMETOOLONG : 0;
 }
 
-/* Asked for by number: for a handle (name_to_handle_at(2), NFS) whose inode the kernel has
+/* A lookup by number: for a handle (name_to_handle_at(2), NFS) whose inode the kernel has
  * forgotten. */
 static int lookup_dots(struct fs *fs, uint64_t ino, const char *name, struct stat *ret)
 {
@@ -57,7 +57,7 @@ static void drop_held(struct held *held)
 
 #define _cleanup_held_ __attribute__((cleanup(drop_held)))
 
-/* Holds the directory in which a new name is made; -EEXIST if it is there. */
+/* Holds the directory in which a new name is created; -EEXIST if it exists. */
 static int hold_directory(struct held *held, uint64_t parent, const char *name,
                           struct ns_inode *ret_dir)
 {
@@ -89,8 +89,8 @@ static struct attrs new_attrs(const struct ns_inode *dir, mode_t mode,
     return attrs;
 }
 
-/* Makes an inode with a name: `rec` has its type, attrs.mode, and what else its kind needs; its
- * number, if it is given. */
+/* Creates an inode with a name: `rec` has its type, attrs.mode, and the other fields of its kind;
+ * its number, if it is assigned already. */
 static int make_named_inode(struct fs *fs, struct record *rec, const struct fs_new_inode *new)
 {
     NAMES_SCOPE(fs);
@@ -129,8 +129,8 @@ int fs_mknod(struct fs *fs, const struct fs_new_inode *new, struct stat *ret)
         rec.attrs.mode = (uint32_t)(S_IFREG | (new->mode & 07777));
     }
     TRY(make_named_inode(fs, &rec, new));
-    /* The file is not open, so nothing else would seal it soon. It is made already: a repetition
-     * would find it there. */
+    /* The file is not open, so nothing else would seal it soon. It exists already: a repetition of
+     * the call would fail with -EEXIST. */
     if (regular && history_seal(fs->commit->history, rec.ino) == -EAGAIN)
         log_debug("inode %llu is sealed later, as other drafts are", (unsigned long long)rec.ino);
     return fs_getattr(fs, rec.ino, ret);
@@ -151,7 +151,7 @@ int fs_symlink(struct fs *fs, const char *target, const struct fs_new_inode *new
     return fs_getattr(fs, rec.ino, ret);
 }
 
-/* Makes an inode without a name in a directory that it is not to be found in. */
+/* Creates an inode without a name; the directory is not changed. */
 static int make_nameless(struct fs *fs, struct record *rec, const struct fs_new_inode *new)
 {
     _cleanup_held_ struct held held = {.fs = fs};
@@ -161,7 +161,7 @@ static int make_nameless(struct fs *fs, struct record *rec, const struct fs_new_
     TRY(dir.nlink == 0 ? -EPERM : room_admit_change(fs->commit->room, 4096));
     TRY(hold_inode(&held, ROOT_INO, &root));
     rec->attrs = new_attrs(&dir, rec->attrs.mode, new->caller);
-    rec->parent = ROOT_INO; /* which is there at each recovery */
+    rec->parent = ROOT_INO; /* which exists in each recovery */
     rec->flags = RECORD_ORPHAN;
     LOCK_SCOPE(&fs->locked.lock);
     int r = history_commit(fs->commit->history, rec);
@@ -193,7 +193,7 @@ int fs_create(struct fs *fs, const struct fs_new_inode *new, int flags, struct s
     return fs_getattr(fs, rec.ino, ret_stat);
 }
 
-/* The first name of a file that was made without one. */
+/* Adds the first name of a file that was created without one. */
 static int link_nameless(struct fs *fs, uint64_t ino, uint64_t parent, const char *name)
 {
     struct record rec = {.type = REC_NASCENT,
@@ -237,8 +237,8 @@ int fs_link(struct fs *fs, uint64_t ino, uint64_t parent, const char *name, stru
     return fs_getattr(fs, ino, ret);
 }
 
-/* Commits an operation that may take the last name of `lost` (NULL: none), which then lives on
- * until it is forgotten. `also`: what is one with it, or NULL. */
+/* Commits an operation that may remove the last name of `lost` (NULL: none), which then lives until
+ * it is forgotten. `also`: an operation to commit together with it, or NULL. */
 static int commit_losing(struct fs *fs, struct record *rec, struct record *also,
                          const struct ns_inode *lost)
 {
@@ -270,13 +270,13 @@ static int remove_name(struct fs *fs, uint64_t parent, const char *name, bool di
         return directory ? -ENOTDIR : -EISDIR;
     if (directory)
         TRY(ns_check_empty(fs->ns, entry.ino));
-    /* What it covers in the history has to go, too. */
+    /* The file that it covers in the history must be removed, too. */
     if (inode.nascent && ns_birth(fs->ns, inode.ino, &birth) && birth.covers) {
         TRY(history_seal(fs->commit->history, inode.ino));
         fs_end_replaced(fs);
         TRY(ns_inode(fs->ns, inode.ino, &inode));
     }
-    /* History does not learn the end of a file that it does not know: the directory's times are an
+    /* History does not record the end of a file that it does not have: the directory's times are an
      * operation of their own. */
     if (inode.nascent)
         TRY(touch(fs, parent));
@@ -329,8 +329,8 @@ static int rename_find(struct renaming *rn)
     return r < 0 ? r : hold_inode(&rn->held, entry.ino, &rn->target);
 }
 
-/* Would a directory come to lie in itself? The kernel sees to that by the names that it knows, and
- * other nodes may have moved one of them meanwhile (taken.h). */
+/* Returns whether a directory would be moved into itself. The kernel checks this by the names that
+ * it knows, but other nodes may have moved a directory meanwhile (taken.h). */
 static bool rename_makes_loop(const struct renaming *rn)
 {
     struct ns *ns = rn->fs->ns;
@@ -367,9 +367,10 @@ static int seal_moving(struct fs *fs, const struct ns_inode *inode)
                                       : history_seal(fs->commit->history, inode->ino);
 }
 
-/* Places in the order of a directory. A name that stays keeps its place, whatever file it gets; a
- * file that gets another name in the same directory takes its place along. So who lists meanwhile
- * sees each once, and an end: only what comes new into a directory comes last. */
+/* Sets the places in the order of a directory. A name that stays keeps its place, whatever file it
+ * refers to; a file that gets another name in the same directory keeps its place, too. So a
+ * concurrent listing sees each entry once, and ends: only names that are new in a directory come
+ * last. */
 static void rename_keep_places(const struct renaming *rn, struct record *rec)
 {
     bool source_stays = rn->names->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT);
@@ -381,8 +382,8 @@ static void rename_keep_places(const struct renaming *rn, struct record *rec)
         rec->cookie2 = rn->source_cookie;
 }
 
-/* A whiteout, which a union of directories takes for "removed here", is a device 0:0 under the name
- * that was moved away. */
+/* Creates a whiteout, which a union of directories treats as "removed here": a device 0:0 under the
+ * name that was moved away. */
 static int make_whiteout(const struct renaming *rn, struct record *ret)
 {
     *ret = (struct record){.type = REC_MAKE,
@@ -402,7 +403,7 @@ static int rename_held(struct renaming *rn)
     TRY(rename_check(rn));
     if (rn->has_target && rn->source.ino == rn->target.ino)
         return 0;
-    /* The file that moves, and a target that history does not know yet, are sealed first. */
+    /* The file that moves, and a target that history does not have yet, are sealed first. */
     TRY(seal_moving(rn->fs, &rn->source));
     if (rn->has_target && (exchange || rn->target.nascent))
         TRY(seal_moving(rn->fs, &rn->target));
@@ -478,8 +479,8 @@ int fs_readdir(struct fs *fs, const struct fs_listing *l)
     TRY(ns_inode(fs->ns, dir, &inode));
     if (inode.nlink == 0) /* removed, and still known */
         return 0;
-    /* Offsets of the two that every directory has; those of others are sequence numbers, which are
-     * larger. */
+    /* Offsets of the two entries that every directory has; those of others are sequence numbers,
+     * which are larger. */
     const struct fs_entry dots[] = {{.ino = dir, .offset = 1, .type = S_IFDIR, .name = "."},
                                     {.ino = dir == ROOT_INO ? ROOT_INO : inode.parent,
                                      .offset = 2,

@@ -60,8 +60,8 @@ static void count_open(struct fs *fs, uint64_t ino, uint32_t flags)
     live->loads += counts_as_load(flags);
 }
 
-/* The kernel knows it: it found the name, or the name's removal would not have been asked for; or
- * it is about to know it, and the call that made it sees to it if that fails. */
+/* The kernel knows the inode: it must have found the name before it asked for its removal; or it is
+ * about to know it, and the call that created it cleans up if that fails. */
 struct live_inode *live_note_nameless_locked(struct fs *fs, uint64_t ino)
 {
     check_held(&fs->locked.lock);
@@ -82,7 +82,7 @@ bool close_seals(int flags)
     return (flags & O_ACCMODE) != O_RDONLY || flags & O_CREAT;
 }
 
-/* The end of what has no name. */
+/* Ends an inode without a name. */
 static int reap_inode(struct fs *fs, uint64_t ino)
 {
     struct ns_inode inode;
@@ -95,8 +95,8 @@ static int reap_inode(struct fs *fs, uint64_t ino)
     return r;
 }
 
-/* Ends an inode that is not open any more, or that the kernel has forgotten: both are needed for
- * what has no name. -EAGAIN, only if `may_wait`: there is no room to say so, and it lives still. */
+/* Ends an inode without a name that is neither open nor known to the kernel. -EAGAIN, only if
+ * `may_wait`: there is no room to commit its end, and it still lives. */
 static int end_if_not_open_locked(struct fs *fs, struct live_inode *live, bool may_wait)
 {
     check_held(&fs->locked.lock);
@@ -151,8 +151,8 @@ int fs_forget(struct fs *fs, uint64_t ino)
     return end_if_not_open_locked(fs, live, true);
 }
 
-/* What a new file replaced is no longer needed by the history; the kernel may know it still, and
- * gets an error for it then. */
+/* Files that a new file replaced are no longer needed by the history; the kernel may still know
+ * them, and then gets an error. */
 void fs_end_replaced(struct fs *fs)
 {
     uint64_t ino;
@@ -200,7 +200,7 @@ void open_undo(struct fs *fs, uint64_t ino, uint64_t handle)
     check(close_handle(fs, ino, handle, false) == 0);
 }
 
-/* All but the handle. */
+/* Fills in everything except the handle. */
 static void describe_opened(struct fs *fs, const struct ns_inode *inode, int flags,
                             struct fs_opened *ret)
 {
@@ -212,8 +212,9 @@ static void describe_opened(struct fs *fs, const struct ns_inode *inode, int fla
     ret->is_elsewhere = inode->is_elsewhere;
 }
 
-/* Before a handle is taken: the successor of a daemon that dies right after that would answer with
- * the handle, and the caller would write to the other node's file. Which it is once, it stays. */
+/* Checked before a handle is taken: the successor of a daemon that dies right after that would
+ * return the handle, and the caller would write to the other node's file. A file that belongs to
+ * another node always will. */
 static int check_elsewhere(struct fs *fs, uint64_t ino)
 {
     struct ns_inode inode;
@@ -241,7 +242,7 @@ int fs_open(struct fs *fs, uint64_t ino, int flags, struct fs_opened *ret)
     return FS_DONE;
 }
 
-/* --- what a daemon that died had open --------------------------------------------------------- */
+/* --- open files of a daemon that died --- */
 
 static void adopt_handle(struct fs *fs, uint64_t handle, uint64_t ino, uint32_t flags)
 {
@@ -258,7 +259,7 @@ static void adopt_handle(struct fs *fs, uint64_t handle, uint64_t ino, uint32_t 
     stage_handle_lose(fs->stage, handle);
 }
 
-/* One that was made without a name may get one: the kernel asks for that with no other. */
+/* An inode that was created without a name may get one: the kernel requests this for no other. */
 static void adopt_nameless(struct fs *fs, uint64_t ino)
 {
     struct ns_inode inode;
@@ -294,16 +295,16 @@ int fs_handle_flags(struct fs *fs, uint64_t handle)
     return (int)(stage_handle_flags(fs->stage, handle) & ~HANDLE_FLUSHED);
 }
 
-/* A descriptor of it is being closed: does another process write the file through another, of which
- * none was closed yet? A descriptor that was duplicated, or inherited by a process that ended,
- * counts no more then, though it may still be written through: its file is sealed more often than
- * it need be, and no less. */
+/* Called when a descriptor of the file is closed: returns whether another process writes the file
+ * through another descriptor, none of whose copies was closed yet. A descriptor that was
+ * duplicated, or inherited by a process that ended, does not count any more then, though it may
+ * still be used to write: its file is sealed more often than necessary, never less often. */
 static bool others_write(struct fs *fs, uint64_t ino, uint64_t handle)
 {
     LOCK_SCOPE(&fs->locked.lock);
     struct live_inode *live = find_live_locked(fs, ino);
     if (stage_handle_inode(fs->stage, handle) != ino)
-        return false; /* it was lost with a daemon that died */
+        return false; /* the handle was lost with a daemon that died */
     bool was_writer = opens_to_write(stage_handle_flags(fs->stage, handle));
     if (stage_handle_flushed(fs->stage, handle))
         live->writers -= was_writer;
