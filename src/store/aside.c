@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* STORE/lost+found: files that recovery or a repair does not understand, or that nothing names
- * after damage. It is kept there, and nothing reads it again; the operator removes it. */
+/* STORE/lost+found: files that recovery or a repair cannot interpret, or that nothing refers to
+ * after damage. They are kept there, and nothing reads them again; the operator removes them. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "store/internal.h"
 
-#define NAMES_MAX 10000u /* of one thing that was set aside again and again */
+#define NAMES_MAX 10000u /* of one object that is set aside again and again */
 
 char *aside_path(const struct store *store, const char *name)
 {
@@ -32,7 +32,7 @@ int aside_sync(const struct store *store)
     return io_fsync_dir(directory);
 }
 
-/* A filesystem without RENAME_NOREPLACE may not replace either: the name is looked for first. */
+/* A filesystem without RENAME_NOREPLACE must not replace either: the name is looked up first. */
 static int move_to(const char *from, const char *to)
 {
     struct stat st;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A node goes back. Another node was lost, and the union of all went on from a state that this
- * store is past: what it did since is set aside, and it begins with its own state of then.
+/* A node goes back. Another node was lost, and the union continues from an earlier state than this
+ * store's: its later operations are set aside, and it begins again with its own state of that time.
  *
- *   1. it is opened with all that it has, which comes to NVMe, and closed
- *   2. STORE/aside/GENERATION: hard links to all of it. Packs are immutable, and everything else is
- *      replaced or removed and never written again, so that is a store as any other, to be read
- *   3. view and journal are made anew from the own head that the union names
+ *   1. the store is opened with all operations, which are written to NVMe, and closed
+ *   2. STORE/aside/GENERATION: hard links to all files. Packs are immutable, and everything else is
+ *      replaced or removed and never written again, so this directory is a readable store
+ *   3. view and journal are made anew from this node's head that the union names
  *
- * STORE/back says where it is; a crash in between repeats a step. */
+ * STORE/back records the step; after a crash in between, the step is repeated. */
 #include "store/back.h"
 
 #include <dirent.h>
@@ -68,8 +68,8 @@ static int remove_marker(const char *store)
 
 /* --- 2: aside --------------------------------------------------------------------------------- */
 
-/* What is this mount's alone, is made anew from the remote, or would let another mount take itself
- * for this node. */
+/* Returns whether the entry belongs to this mount alone, is made anew from the remote, or would let
+ * another mount act as this node. */
 static bool stays_behind(const char *name)
 {
     static const char *const names[] = {".",     "..",      ASIDE,  "others", "union", "lock",
@@ -111,7 +111,7 @@ int back_link_aside(const char *store, uint64_t generation)
     _cleanup_free_ char *all = xasprintf("%s/" ASIDE, store);
     _cleanup_free_ char *half = xasprintf("%s/new", all);
     _cleanup_free_ char *whole = xasprintf("%s/%llu", all, (unsigned long long)generation);
-    if (access(whole, F_OK) == 0) /* a try before: what is here now is no more than that */
+    if (access(whole, F_OK) == 0) /* an earlier attempt: there are no later operations */
         return write_marker(store, "aside", generation);
     if (mkdir(all, 0700) < 0 && errno != EEXIST)
         return -errno;

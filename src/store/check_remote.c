@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Heads and runs are verified first (prefix/check.c), then packs, in parallel, one a thread; then
- * the namespace is walked, and each file named that needs a chunk that cannot be read.
+/* First heads and runs are verified (prefix/check.c), then packs, in parallel, one a thread; then
+ * the namespace is walked, and each file is reported that needs a chunk that cannot be read.
  *
- * A chunk hurts the chunks that are stored by it, too. Where it lies in a pack whose content is not
- * read, that is found by its dependents (struct chunk_entry). */
+ * A bad chunk also affects the chunks that are stored by it. If it lies in a pack whose content is
+ * not read, its dependents detect it (struct chunk_entry). */
 #include <stdio.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 
 #define QUEUE 64u
 #define DEPTH_MAX 1024u
-#define NAMED_MAX 3u /* packs that a file's line names */
+#define NAMED_MAX 3u /* packs in the line of a file */
 
 static void report_finding(struct remote_check *c, const struct remote_finding *finding)
 {
@@ -44,7 +44,8 @@ static struct bad_chunk *find_bad_chunk(struct remote_check *c, const struct chu
     return bad;
 }
 
-/* False: it is known already. What is wrong with the chunk itself counts more than its bases. */
+/* False: the chunk is known already. An error of the chunk itself takes precedence over one of its
+ * bases. */
 static bool add_bad_chunk(struct remote_check *c, const struct bad_chunk *found)
 {
     struct bad_chunk *bad = find_bad_chunk(c, &found->name);
@@ -71,7 +72,7 @@ static int compare_pack_checks(const void *a, const void *b)
                        &((const struct pack_check *)b)->pack.pack);
 }
 
-/* A bad base is found by its dependent: its own pack may not be read. */
+/* A bad base is detected by its dependent: the base's own pack may not be read. */
 static int note_lost_chunk(const struct reader_loss *loss, void *arg)
 {
     struct pack_check *check = arg;
@@ -105,8 +106,8 @@ static int read_index(void *arg)
     return reader_check_index(check->all->store, &check->pack);
 }
 
-/* Chunks of a pack that is not there, or too short, cannot be read; its index alone being damaged
- * hurts no reader. */
+/* Chunks of a pack that is missing, or too short, cannot be read; if only its index is damaged,
+ * readers are not affected. */
 static int check_pack_index(struct pack_check *check)
 {
     if (check->known)
@@ -116,7 +117,7 @@ static int check_pack_index(struct pack_check *check)
     return reader_is_damage(r) ? 0 : r;
 }
 
-/* Leaves out chunks that were looked at for another state. */
+/* Leaves out chunks that were checked for another state. */
 static void leave_out_known(struct pack_check *check)
 {
     size_t kept = 0;
@@ -142,7 +143,7 @@ static int check_pack_content(struct pack_check *check)
         }
         return 0;
     }
-    /* The content tells what a damaged index means for it. */
+    /* The content shows the effect of a damaged index. */
     check->is_read = check->is_read || check->index_error < 0;
     if (check->is_read && entries->count > 0)
         r = reader_plan_pack(c->store, entries, check_pack_group, &calls);
@@ -204,7 +205,7 @@ char *remote_check_describe(const struct pack_check *check)
                : NULL;
 }
 
-/* Of a pack all chunks of which were looked at it need not be known which these are. */
+/* If all chunks of a pack were checked, their offsets need not be recorded. */
 static void note_known(struct known_pack *known, const struct pack_check *check)
 {
     size_t count = check->is_read ? check->entries.count : 0;
@@ -234,7 +235,7 @@ static void count_pack(struct remote_check *c, struct pack_check *check)
     vector_add(&c->known, first);
 }
 
-/* Known ones first: what else there is moves the others. */
+/* Known packs first: adding others to the vector moves the known ones. */
 static void count_packs(struct remote_check *c)
 {
     for (unsigned round = 0; round < 2; round++)
@@ -277,7 +278,7 @@ static void report_bad_packs(struct remote_check *c)
 
 /* --- their dependents ------------------------------------------------------------------------- */
 
-/* Adds chunks of which a base is bad; the number. */
+/* Adds chunks of which a base is bad; returns how many. */
 static int spread_in_pack(struct remote_check *c, uint64_t pack, size_t *ret_added)
 {
     _cleanup_vector_ struct reader_entries entries = {0};
@@ -422,7 +423,7 @@ static int check_tree(struct remote_check *c, uint64_t directory, const char *pa
     return r;
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
+/* --- the whole check --- */
 
 struct remote_check *remote_check_new(const struct remote_check_options *options)
 {

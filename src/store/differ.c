@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where two files differ, from the names of their chunks: an equal name is equal content. Both are
- * taken a window at a time, since a file of terabytes has millions of chunks. */
+/* Where two files differ, by the names of their chunks: equal names are equal content. Both are
+ * read a window at a time, since a file of terabytes has millions of chunks. */
 #include "base/clock.h"
 #include "store/internal.h"
 #include "store/lookback.h"
@@ -19,13 +19,13 @@ struct side {
     uint64_t ino, size, version;
     VECTOR(struct piece) pieces; /* of the window, without gaps; they end where the file ends */
     VECTOR(uint8_t) bytes;
-    size_t next; /* the piece in which the comparison is */
+    size_t next; /* the piece that is being compared */
 };
 
 struct comparison {
     struct side sides[2];
-    struct reader_range differs; /* the last one, which may grow; length 0: none */
-    int64_t until;               /* monotonic, ns: what is left then counts as different */
+    struct reader_range differs; /* the last range, which may grow; length 0: none */
+    int64_t until;               /* monotonic, ns: the rest then counts as different */
     int (*fn)(const struct reader_range *range, void *arg);
     void *arg;
 };
@@ -59,7 +59,7 @@ static const struct piece *piece_at(struct side *side, uint64_t at)
     return NULL;
 }
 
-/* Both pieces have [at, at + length). */
+/* Both pieces contain [at, at + length). */
 static bool is_equal(const struct comparison *c, const struct piece *a, const struct piece *b,
                      uint64_t at, uint64_t length)
 {
@@ -92,7 +92,7 @@ static int note_difference(struct comparison *c, uint64_t at, uint64_t length)
     return r;
 }
 
-/* From `at` to `end`, which both files have. */
+/* Compares from `at` to `end`, which both files have. */
 static int compare_window(struct comparison *c, uint64_t at, uint64_t end)
 {
     TRY(load_window(&c->sides[0], at));

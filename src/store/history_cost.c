@@ -4,7 +4,7 @@
 #include "store/local_snapshots.h"
 #include "view/remote.h"
 
-#define SHARE 50 /* one part in so many of the time is spent on counting */
+#define SHARE 50 /* counting takes one part in so many of the time */
 
 static int add_unreferenced(const struct view_remote_pack *pack, void *arg)
 {

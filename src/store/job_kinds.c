@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What can be asked for: a scrub, or a round of gc. */
+/* The kinds of jobs: a scrub, or a round of gc. */
 #include "remote/maintenance.h"
 #include "store/job.h"
 

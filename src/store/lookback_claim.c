@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A file is copied from an earlier state by reference. What only earlier states need has no place
- * in the remote that the newest state's view knows: the head after the deletion left its packs
- * unreferenced, and they wait for gc. Such a pack becomes one that counts again, with all its
- * chunks and the packs that these rest on, so that nothing is uploaded again, and NVMe needs none
- * of the bytes.
+/* A file is copied from an earlier state by reference. A chunk that only earlier states need has no
+ * place in the remote in the newest state's view: the head after the deletion left its pack
+ * unreferenced, and the pack waits for gc. Such a pack is claimed: it becomes a referenced one
+ * again, with all its chunks and the packs that these chunks are stored by, so that nothing is
+ * uploaded again, and NVMe needs none of the bytes.
  *
- * Against gc: it notes in the view that a pack is gone before it deletes the object, and a pack
- * that is gone cannot be claimed; one that was claimed is not unreferenced, and stays. Against the
- * next head: a pack is not left unreferenced while it is pinned, or while staged content refers to
- * it or rests on it (remote/upload_doom.c). */
+ * Against gc: gc notes in the view that a pack is gone before it deletes the object, and a pack
+ * that is gone cannot be claimed; a claimed pack is not unreferenced, and stays. Against the next
+ * head: a pack is not left unreferenced while it is pinned, or while staged content refers to it or
+ * is stored by its chunks (remote/upload_doom.c). */
 #include "base/log.h"
 #include "commit/packs.h"
 #include "commit/room.h"
@@ -68,7 +68,7 @@ static int claim_bases(struct claiming *c, const struct chunk_entry *entry, unsi
     return 0;
 }
 
-/* A base comes before its dependents. */
+/* Claims a pack's chunks, each base before its dependents. */
 static int claim_entries(struct claiming *c, uint64_t pack, struct claimed_entries *entries,
                          unsigned levels)
 {

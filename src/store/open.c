@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A store is opened; that of a node which is behind the union of all goes back (back.c). */
+/* Opens a store; the store of a node that is behind the union goes back (back.c). */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -10,15 +10,15 @@
 #define REFUSED_MAX_NS (30 * SECOND_NS)
 #define POLL_NS (100 * MS_NS)
 
-/* --- all comes to NVMe ------------------------------------------------------------------------ */
+/* --- everything is written to NVMe --- */
 
 static void ignore_room(void *arg)
 {
     (void)arg;
 }
 
-/* Errors of the disk are retried as long as there is hope. False: nothing could be written to it
- * for long. */
+/* Errors of the disk are retried as long as this may help. False: nothing could be written to the
+ * disk for long. */
 static bool await_progress(struct store *store, uint64_t *seen, int64_t *refused_since)
 {
     struct event *progress = horizon_progress(store->commit.horizon);
@@ -85,7 +85,7 @@ int store_open(const struct store_options *options, struct store **ret, bool *re
             options->remote.tier->ops->close(options->remote.tier);
         return r;
     }
-    /* What a mount that goes on has open ends with the state that it is of. */
+    /* A mount that continues loses its open files, which belong to the state that is given up. */
     struct store_options once = *options;
     once.adopting = options->adopting && back.step == BACK_NOT;
     TRY(store_open_once(&once, &back, options->adopting, &store, ret_again, ret_text));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A path in one state after the other. All files below it are remembered by a hash of their paths,
- * 32 bytes each, so that two states can be compared; and the inodes on the way and below, so that a
- * state in which none of these changed need not be looked at. */
+/* One path in several states, one after the other. All files below it are recorded by a hash of
+ * their paths, 32 bytes each, so that two states can be compared; and the inodes on the way and
+ * below, so that a state in which none of these changed need not be read. */
 #include <sys/stat.h>
 
 #include "store/past_internal.h"
@@ -93,7 +93,7 @@ static int walk_node(struct past_walk *walk, const struct below *node, unsigned 
     return r;
 }
 
-/* Finds PATH; what is on the way counts as seen. -ENOENT. */
+/* Finds PATH; the inodes on the way are recorded as seen. -ENOENT. */
 static int find_path(struct past_walk *walk, const char *path, uint64_t *ret_ino)
 {
     *ret_ino = ROOT_INO;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Looks at a store that is not mounted, without recovering it. */
+/* Reads the status of a store that is not mounted, without recovering it. */
 #include "base/log.h"
 #include "store/internal.h"
 #include "view/remote.h"
@@ -35,14 +35,15 @@ int store_peek_unpublished(const char *path, struct remote_unpublished *ret)
     TRY(open_to_peek(path, &store));
     struct view_remote remote = view_remote(store->local.view);
     int r = remote_unpublished(store, ret);
-    /* Damaged before they were uploaded, or lost there since: no file needs to have changed. */
+    /* Chunks that were damaged before they were uploaded, or lost in the remote since: no file
+     * needs to have changed. */
     ret->inodes = max_u64(ret->inodes, remote.pending_chunks > 0);
     ret->bytes = max_u64(ret->bytes, remote.pending_bytes);
     store_discard(store);
     return r;
 }
 
-/* *ret_session: to be freed with session_done(), on failure too. */
+/* *ret_session must be freed with session_done(), also on failure. */
 static int read_session_at(const char *path, struct session *ret_session)
 {
     _cleanup_free_ char *superblock = xasprintf("%s/superblock", path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Are the packs there, with the length that they had, in which content of a file lies? They are
- * asked for, each once, and not read. */
+/* Whether the packs that contain a file's content exist, with their length. Each is looked up once,
+ * and none is read. */
 #include "remote/chunks.h"
 #include "store/internal.h"
 #include "store/reader.h"
@@ -15,7 +15,7 @@ struct reader_packs {
     struct store *store;
     struct cairn_mutex lock; /* LOCK_LEAF; guards: */
     VECTOR(struct known_pack) known;
-    size_t found; /* the one that was asked for last: mostly it is the same again */
+    size_t found; /* the pack that was looked up last: usually it is needed again */
 };
 
 struct reader_packs *reader_packs_new(struct store *store)
@@ -85,7 +85,7 @@ static int look_at_pack(struct reader_packs *packs, uint64_t id, bool is_remote,
     return 0;
 }
 
-/* Also at the packs of the chunks that it is stored by. */
+/* Looks up the chunk's pack, and those of the chunks that it is stored by. */
 static int look_at_chunk(struct reader_packs *packs, const struct chunk_name *name, unsigned levels,
                          bool *ret)
 {

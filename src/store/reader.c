@@ -8,7 +8,8 @@
 #include "view/remote.h"
 
 #define GROUP_BYTES (8u * 1024 * 1024) /* most that is read at once */
-#define GROUP_GAP (128u * 1024)        /* that is read for nothing rather than by another read */
+/* of unneeded bytes that are read rather than using another read */
+#define GROUP_GAP (128u * 1024)
 #define GROUP_PARTS 1024u
 
 struct part {
@@ -19,7 +20,7 @@ struct part {
 
 struct reader_group {
     bool is_remote;    /* from the remote */
-    uint64_t pack;     /* 0: `bytes` */
+    uint64_t pack;     /* 0: the content is in `bytes` */
     uint64_t from, to; /* of the pack */
     uint8_t *bytes;
     size_t count;
@@ -134,7 +135,7 @@ static int plan_inline(struct plan *plan, const struct view_extent *extent)
     return give_group(plan);
 }
 
-/* Its place on NVMe, else in the remote. */
+/* Returns its place on NVMe, else in the remote. */
 static int find_place(struct store *store, const struct chunk_name *name, struct chunk_entry *ret,
                       bool *ret_is_remote)
 {
@@ -149,7 +150,7 @@ static int find_place(struct store *store, const struct chunk_name *name, struct
     return reader_check_lengths(ret);
 }
 
-/* Does the chunk lie within the group's range, or go on from it? */
+/* Returns whether the chunk lies within the group's range, or directly continues it. */
 static bool group_takes(const struct reader_group *group, const struct chunk_entry *entry,
                         bool is_remote)
 {
@@ -244,7 +245,7 @@ struct fetching {
     struct store *store;
     const struct reader_group *group;
     uint8_t *stored, *raw;
-    bool is_whole; /* `stored` is all of the group; else each chunk is read by itself into it */
+    bool is_whole; /* `stored` is all of the group; else each chunk is read into it by itself */
     const struct reader_calls *calls;
 };
 
@@ -262,7 +263,7 @@ static int read_group_part(const struct fetching *f, uint64_t offset, void *buf,
     return pack_read_part(store->local.tier, pack, offset, buf, length);
 }
 
-/* A base that cannot be decoded for the lack of another one: that is the one that hurts. */
+/* If a base cannot be decoded because another one is missing, the other one is reported. */
 static struct base_loss find_deepest_loss(struct store *store, const struct base_loss *base)
 {
     struct base_loss loss = *base;
@@ -302,7 +303,7 @@ static int lose_part(const struct fetching *f, const struct part *part, int erro
     return f->calls->lost(&loss, f->calls->arg);
 }
 
-/* A range that cannot be read as a whole is read by chunk, so that one bad place costs one
+/* A range that cannot be read as a whole is read chunk by chunk, so that one bad place costs one
  * chunk. */
 static int read_part(const struct fetching *f, const struct bases *bases, const struct part *part,
                      struct base_loss *loss)
@@ -368,7 +369,7 @@ int reader_fetch(struct store *store, const struct reader_group *group,
         return r;
     if (r != -ENOENT)
         return give_read_parts(&f);
-    /* Nothing is asked for again of a pack that is missing. */
+    /* Nothing more is requested from a pack that is missing. */
     for (size_t i = 0; i < group->count; i++)
         TRY(lose_part(&f, &group->parts[i], r, NULL));
     return 0;

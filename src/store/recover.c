@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recovery: from whatever a crash left to the newest state that the tiers can prove.
+/* Recovery: from the state after a crash to the newest state that the tiers can prove.
  *
- *   1. the journal is read, from where the view is to its last whole batch: the horizon
+ *   1. the journal is read, from the view's state to its last whole batch: the horizon
  *   2. the view catches up with it, or is rebuilt from it (recover_view.c)
- *   3. what the stage still has above the horizon is repeated over the view; if the stage is gone,
- *      that is a power loss
- *   4. a new epoch begins, and packs that nothing names are removed
+ *   3. operations of the stage above the horizon are repeated over the view; if the stage is gone,
+ *      this is a power loss
+ *   4. a new epoch begins, and packs that nothing refers to are removed
  *
- * Nothing that a second crash would need is changed before step 4; each step can be repeated. */
+ * Before step 4 nothing is changed that a second crash would need; each step can be repeated. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ struct replay {
     struct inos durable_births; /* files whose first seal is below the cut */
     struct inos held;
     struct inos orphans;
-    /* nascent files that are not brought back, and so is nothing that happened to them; few */
+    /* nascent files that are not restored, nor any operation on them; few */
     struct inos skipped;
     uint64_t max_ino;
 };
@@ -87,8 +87,8 @@ static bool is_nascent_now(struct store *store, uint64_t ino)
 
 static int restore_pack(struct store *store, const struct record *rec);
 
-/* Its directory is gone, and so was its name then. A process may have it open still, if the mount
- * lives. */
+/* The file's directory is gone, and with it its name. If the mount lives, a process may still have
+ * the file open. */
 static int replay_homeless(struct replay *rp, const struct record *rec)
 {
     struct record nameless = *rec;
@@ -105,14 +105,14 @@ static int replay_homeless(struct replay *rp, const struct record *rec)
     return 0;
 }
 
-/* 0: another node made the inode, and what it gives out says nothing of what is free here. */
+/* 0: another node created the inode, whose number says nothing about numbers that are free here. */
 static uint64_t own_number(struct store *store, uint64_t ino)
 {
     uint64_t number = ino & ((1ull << 48) - 1);
     return store_owns_inode(store, number) ? number : 0;
 }
 
-/* A node's file may cover the name of another node's, until it is sealed. */
+/* A node's file may cover the name of another node's file, until it is sealed. */
 static int restore_nascent(struct replay *rp, const struct record *rec)
 {
     struct store *store = rp->store;
@@ -149,8 +149,8 @@ static int replay_record(const struct record *rec, void *arg)
     if (vector_has(&rp->skipped, rec->ino))
         return 0;
     if (!hold_inodes(rp, rec)) {
-        /* A nascent file that lost its name, directory and all, below the cut. Anything else would
-         * be damage. */
+        /* A nascent file that lost its name, with its directory, below the cut. Any other case
+         * would be damage. */
         if (nascent)
             return rec->type == REC_NASCENT ? replay_homeless(rp, rec) : 0;
         log_error("stage: operation %s of inode %llu does not fit the durable state; keep the "
@@ -210,8 +210,8 @@ static uint64_t durable_version(uint64_t ino, uint64_t *ret_size, void *arg)
     return durable.version;
 }
 
-/* Of no pack: a new view does not know those that no head needed when a file was made to refer to
- * them. */
+/* No pack's number: a new view does not have packs that no head needed when a file was made to
+ * refer to their chunks. */
 #define PACK_NOT_KNOWN UINT64_MAX
 
 static uint64_t pack_of_chunk(const struct chunk_name *name, uint64_t *ret_remote, void *arg)
@@ -223,8 +223,7 @@ static uint64_t pack_of_chunk(const struct chunk_name *name, uint64_t *ret_remot
     if (view_remote_place(rp->store->local.view, name, &entry) == 0)
         *ret_remote = entry.pack;
     else if (rp->store->own->view_is_new && local_has_remote(&rp->store->local))
-        *ret_remote =
-            PACK_NOT_KNOWN; /* it is looked for once the file is durable: remote/rescue.c */
+        *ret_remote = PACK_NOT_KNOWN; /* it is searched once the file is durable: remote/rescue.c */
     if (packs_find_fresh(rp->store->commit.packs, name, &entry) != 0)
         return entry.pack;
     return view_chunk(rp->store->local.view, name, &entry, &refs) == 0 ? entry.pack : 0;
@@ -236,7 +235,7 @@ static int add_orphan(uint64_t ino, void *arg)
     return 0;
 }
 
-/* Nothing refers to them any more. */
+/* Ends inodes to which nothing refers any more. */
 static int reap_orphans(struct store *store, struct inos *orphans)
 {
     int r = 0;
@@ -261,7 +260,7 @@ static int add_nascent(const struct record *rec, void *arg)
 
 /* --- open files ------------------------------------------------------------------------------- */
 
-/* Files that are open to be written, in order. */
+/* Files that are open for writing, in order. */
 static void find_open(struct store *store, struct inos *open)
 {
     uint64_t cursor = 0, handle, ino;
@@ -273,7 +272,7 @@ static void find_open(struct store *store, struct inos *open)
     vector_sort(open, compare_u64);
 }
 
-/* Files without a version are drafts, also where nothing was written; what has no name is no part
+/* Files without a version are drafts, also if nothing was written; files without a name are no part
  * of history. */
 static int restore_drafts(struct store *store, struct replay *rp)
 {
@@ -291,7 +290,7 @@ static int restore_drafts(struct store *store, struct replay *rp)
     return 0;
 }
 
-/* The mount goes on, and the kernel may know them. */
+/* The mount continues, and the kernel may know these inodes. */
 static void keep_orphans(struct store *store, const struct inos *orphans)
 {
     store->own->nameless = xcalloc(orphans->count + 1, sizeof *store->own->nameless);
@@ -309,7 +308,7 @@ size_t store_nameless(const struct store *store, const uint64_t **ret_inos)
 }
 
 /* Drafts that a daemon left unsealed become history in one step: some were closed, and their seals
- * waited; so no cut has a part of them. */
+ * were waiting; so no cut contains a part of them. */
 static int seal_left_drafts(struct store *store, const struct inos *open)
 {
     uint64_t before = history_newest(store->commit.history);
@@ -319,7 +318,7 @@ static int seal_left_drafts(struct store *store, const struct inos *open)
     return r;
 }
 
-/* Drafts whose writers are gone become versions as they are. */
+/* Drafts whose writers are gone become versions in their present state. */
 static int open_files(struct store *store, struct inos *orphans)
 {
     _cleanup_vector_ struct inos open = {0};
@@ -346,7 +345,7 @@ static int replay_stage(struct store *store, struct replay *rp)
 
 /* --- sessions --------------------------------------------------------------------------------- */
 
-/* -EOVERFLOW: the numbers of the journal, the stage or the remote leave none to go on with. */
+/* -EOVERFLOW: the numbers of the journal, the stage or the remote leave none for this session. */
 static int begin_epoch(struct store *store, char **ret_text)
 {
     uint64_t epoch = 0, next = 0;
@@ -372,8 +371,8 @@ struct leftovers {
     size_t removed, aside;
 };
 
-/* After damage, an unreferenced pack may still be needed: its reference may be what was lost. And a
- * pack of another store is not ours to remove. */
+/* After damage, an unreferenced pack may still be needed: its reference may have been lost. And a
+ * pack of another store must not be removed. */
 static int clear_leftover(struct leftovers *left, uint64_t id, const char *name)
 {
     struct store *store = left->store;
@@ -392,7 +391,8 @@ static int remove_leftover(const struct tier_object *object, void *arg)
     struct view_pack known;
     if (!object_number(object->name, "packs", &id))
         return 0;
-    /* Only what the view certainly does not know: one that cannot be read says nothing. */
+    /* Only packs that the view certainly does not have: a view that cannot be read proves
+     * nothing. */
     int r = view_pack(left->store->local.view, id, &known);
     if (r != -ENOENT)
         return r;
@@ -420,7 +420,7 @@ static int remove_leftovers(struct store *store)
     return r == 0 ? repair_settled(store) : r;
 }
 
-/* The disk's trouble is not to be told as the stage's. */
+/* Trouble of the disk must not be reported as the stage's. */
 static int begin_journal(struct store *store, char **ret_text)
 {
     int r = journal_begin(store->commit.journal);
@@ -437,7 +437,7 @@ static int take_over(struct store *store, struct replay *rp, char **ret_text)
 {
     stage_begin_recovery(store->local.stage, store->local.epoch);
     TRY(replay_stage(store, rp));
-    /* Then the layers may be wrong, and they must not become the stage's. */
+    /* Then the layers may be wrong, and must not be written to the stage. */
     if (view_is_damaged(store->local.view))
         return -EUCLEAN;
     TRY(stage_adopt(store->local.stage, store->local.epoch, store->local.options.adopting));
@@ -455,8 +455,8 @@ static char *explain_stage(const struct store *store, int r)
                      strerror(-r), what_to_do);
 }
 
-/* The old session is over first: a stage that is half made when the daemon dies is not taken for
- * one that it left. */
+/* The old session is ended first: if the daemon dies now, the half-made stage is not taken for one
+ * that it left. */
 static int start_fresh(struct store *store, bool is_reader, char **ret_text)
 {
     int r = session_end(store->local.path);
@@ -478,7 +478,7 @@ static int start_fresh(struct store *store, bool is_reader, char **ret_text)
     return r;
 }
 
-/* The stage of the last session, if there is one. */
+/* Opens the stage of the last session, if there is one. */
 static int open_left(struct store *store, struct session *left, char **ret_text)
 {
     int r = session_read(store->local.path, store->local.sb.store, left);
@@ -494,7 +494,7 @@ static int open_left(struct store *store, struct session *left, char **ret_text)
     return r;
 }
 
-/* Goes on with the stage that was left, or begins a new one. */
+/* Continues with the stage that was left, or begins a new one. */
 static int begin_session(struct store *store, struct replay *rp, bool is_reader, char **ret_text)
 {
     if (!store->local.stage)
@@ -510,7 +510,7 @@ static int begin_session(struct store *store, struct replay *rp, bool is_reader,
     return r < 0 ? r : session_write(store->commit.own_stage, is_reader);
 }
 
-/* The session has begun: packs and files that were left without one are settled. */
+/* After the session has begun: settles packs and files that were left without one. */
 static int settle_left(struct store *store, struct replay *rp)
 {
     struct view_state view = view_state(store->local.view);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The view is made from a head's runs and the packs on NVMe. */
+/* Makes the view from a head's runs and the packs on NVMe. */
 #include "base/vector.h"
 #include "commit/run_lists.h"
 #include "prefix/verdict.h"
@@ -39,7 +39,7 @@ static void note_pack(const struct record *rec, void *arg)
         vector_add(&later->dropped, rec->pack);
 }
 
-/* Packs that come and go after the head's cut are the journal's business. */
+/* Packs that are written and dropped after the head's cut are added and dropped by the journal. */
 static int note_later(const struct journal_batch *batch, void *arg)
 {
     const struct later *later = arg;
@@ -67,8 +67,8 @@ static int count_entry(const struct chunk_entry *entry, void *arg)
 typedef int pack_index_fn(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
                           void *fn_arg, bool *ret_was_made, void *arg);
 
-/* Its file may be there still: the power may have gone between the batch that drops it and the
- * removal. */
+/* The dropped pack's file may still exist: the power may have failed between the batch that drops
+ * it and the removal. */
 static int index_of_dropped(uint64_t pack, int (*fn)(const struct chunk_entry *entry, void *fn_arg),
                             void *fn_arg, bool *ret_was_made, void *arg)
 {
@@ -106,8 +106,8 @@ static int note_object(const struct tier_object *object, void *arg)
     uint64_t id;
     if (!object_number(object->name, "packs", &id))
         return 0;
-    /* One that is dropped later need not be known with what it holds: it may lie in another pack,
-     * which counts then. */
+    /* A pack that is dropped later need not be registered with its content: its chunks may lie in
+     * another pack, which counts then. */
     if (vector_search(&reg->later->made, &id, compare_u64) ||
         vector_search(&reg->later->dropped, &id, compare_u64))
         return 0;
@@ -115,9 +115,9 @@ static int note_object(const struct tier_object *object, void *arg)
     return 0;
 }
 
-/* Content is named by its hash: a pack that is whole serves this state too, whatever it was written
- * for. The newest last: a chunk that lies in several was stored anew, because it was damaged or its
- * pack was to go. */
+/* Content is named by its hash: a whole pack serves this state too, whatever it was written for.
+ * The newest last: a chunk in several packs was stored again because it was damaged, or its first
+ * pack was about to be dropped. */
 static int register_packs(struct registering *reg)
 {
     int r = 0;
@@ -130,8 +130,8 @@ static int register_packs(struct registering *reg)
         bool was_made;
         r = packs_recover_index(reg->store->commit.packs, reg->packs.at[i].id, count_entry, &count,
                                 &was_made);
-        /* The pack is kept, whatever it holds: runs may refer to it. Where not all of it was found,
-         * no count says that (gc.c, may_be_needed()). */
+        /* The pack is kept, whatever its content: runs may refer to it. If not all of its content
+         * was found, its count is unknown (gc.c, may_be_needed()). */
         bool is_lost = r == -EUCLEAN || r == -EBADMSG || r == -EIO;
         if (r == -ENOENT)
             r = 0;
@@ -142,7 +142,7 @@ static int register_packs(struct registering *reg)
     return r;
 }
 
-/* A pack that is dropped later must be known, as one that holds nothing. */
+/* A pack that is dropped later must be known, as an empty one. */
 static int register_dropped(struct registering *reg)
 {
     int r = 0;

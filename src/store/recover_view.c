@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Recovery of the view: it catches up with the journal, or is made anew from what the journal and
- * the anchor say. */
+/* Recovery of the view: it catches up with the journal, or is made anew from the journal and its
+ * anchor. */
 #include <stdio.h>
 
 #include "base/io.h"
@@ -10,8 +10,8 @@
 #include "store/internal.h"
 #include "view/remote.h"
 
-/* A view that is damaged, or of no state that the journal had, may know what the
- * journal has lost. */
+/* A view that is damaged, or whose state the journal never had, may contain what the journal has
+ * lost. */
 static int set_view_aside(struct store *store)
 {
     int r = set_aside(store, "view");
@@ -21,8 +21,8 @@ static int set_view_aside(struct store *store)
     return aside_sync(store);
 }
 
-/* Quietly: without the compactions that are due. They would slow down the caller that waits for the
- * mount, and catching up with the journal seldom writes much, but where the view is made anew. */
+/* Quietly: without the compactions that are due. They would delay the caller that waits for the
+ * mount, and catching up with the journal seldom writes much, unless the view is made anew. */
 static int open_view(struct store *store, const char *name, bool quietly)
 {
     _cleanup_free_ char *path = xasprintf("%s/%s", store->local.path, name);
@@ -38,7 +38,7 @@ static void close_view(struct store *store)
     store->local.view = NULL;
 }
 
-/* The anchor's state becomes that of the view, which is empty. */
+/* Fills the view, which is empty, with the anchor's state. */
 static int fill_view(struct store *store, const struct head *head)
 {
     if (!journal_anchor(store->commit.journal)->exists)
@@ -59,8 +59,8 @@ static int make_view(struct store *store, const struct head *head)
     return r;
 }
 
-/* A view that knows its state and not all of its packs would have the others removed as leftovers:
- * so it gets its name when it is whole and durable. */
+/* A view with its state but without all of its packs would have the others removed as leftovers: so
+ * it is renamed to its name only when it is complete and durable. */
 static int replace_view(struct store *store, const struct head *head, bool keep_old)
 {
     _cleanup_free_ char *made = xasprintf("%s/view.new", store->local.path);
@@ -78,8 +78,7 @@ static int replace_view(struct store *store, const struct head *head, bool keep_
     return open_view(store, "view", false);
 }
 
-/* `is_behind`: nothing is wrong with the view but that it knows too little, or is of an earlier
- * version. */
+/* `is_behind`: the view is not damaged, but too old, or of an earlier version. */
 static int rebuild_view(struct store *store, bool is_behind)
 {
     bool view_is_old = !store->local.view || view_state(store->local.view).applied_seq > 0;
@@ -89,7 +88,7 @@ static int rebuild_view(struct store *store, bool is_behind)
         log_warn("the view is behind, or of an earlier version: rebuilding it");
     else if (view_is_old)
         log_warn("the view is missing, damaged or not of this journal: rebuilding it");
-    /* Nothing goes before there is something to make it from. */
+    /* Nothing is removed before there is something from which to make it. */
     TRY(journal_read(store->commit.journal, 0, NULL, NULL));
     if (journal_anchor(store->commit.journal)->exists) {
         TRY(local_head_read(&store->local, head));
@@ -101,7 +100,7 @@ static int rebuild_view(struct store *store, bool is_behind)
     return replayed == REPLAYED ? 0 : -EUCLEAN;
 }
 
-/* The log says which of them failed; *ret_text says of the journal what it is. */
+/* The log has the failure of each step; *ret_text has the one of the journal. */
 static void explain_failure(struct store *store, int r, char **ret_text)
 {
     _cleanup_free_ char *damage = journal_explain_damage(store->commit.journal);
@@ -131,10 +130,10 @@ static void explain_failure(struct store *store, int r, char **ret_text)
             store->local.path, strerror(-r));
 }
 
-/* How the view stands to the journal. */
+/* The relation of the view to the journal. */
 struct standing {
     enum replayed replayed;
-    /* Nothing is wrong with the view but that it knows too little, or is of an earlier version. */
+    /* The view is not damaged, but too old, or of an earlier version. */
     bool is_behind;
 };
 
@@ -160,8 +159,8 @@ static bool cannot_read(const struct store *store)
     return !store->local.view || view_is_unreadable(store->local.view);
 }
 
-/* A disk that misread once is asked again. If it cannot read the view at all, the journal may still
- * make another. */
+/* After one read error the view is read again. If the disk cannot read the view at all, the journal
+ * may still make another. */
 static int open_and_replay_patiently(struct store *store, struct standing *ret)
 {
     int r = open_and_replay(store, ret);
@@ -172,16 +171,16 @@ static int open_and_replay_patiently(struct store *store, struct standing *ret)
     return r == -EIO && cannot_read(store) ? -EUCLEAN : r;
 }
 
-/* The view is damaged, or a session found it so, and no other could be made now: the disk is full,
- * the remote is away, the runs cannot be read. What it said until now it still says, and the
- * journal has all that comes: a mount with it serves what can be read. A later start tries again.
- */
+/* The view is damaged, or a session found it damaged, and no other could be made now: the disk is
+ * full, the remote is unreachable, the runs cannot be read. Its rows are still valid, and the
+ * journal has all later operations: a mount with it serves everything that can be read. A later
+ * start tries again. */
 static int keep_damaged_view(struct store *store, int error)
 {
     _cleanup_free_ char *made = xasprintf("%s/view.new", store->local.path);
     struct standing standing;
     close_view(store);
-    if (io_remove_tree(made) < 0) /* part of another one takes room */
+    if (io_remove_tree(made) < 0) /* a partial new view takes room */
         log_warn("%s cannot be removed", made);
     if (open_and_replay_patiently(store, &standing) < 0 || standing.replayed != REPLAYED)
         return error;
@@ -192,7 +191,7 @@ static int keep_damaged_view(struct store *store, int error)
     return 0;
 }
 
-/* Must another view be made? Not where the journal is damaged, from which it would be. */
+/* Returns whether another view must be made. Not if the journal, its source, is damaged. */
 static bool must_rebuild(struct store *store, int r, const struct standing *standing)
 {
     if (r == 0 && standing->replayed == REPLAY_FOREIGN)
@@ -226,8 +225,8 @@ int recover_view(struct store *store, char **ret_text)
     }
     r = open_and_replay_patiently(store, &standing);
     if (r == 0 && standing.replayed == REPLAY_LOST_END) {
-        /* The view follows only what was durable: then the journal has lost its end. Going on from
-         * what is left would drop the packs of acknowledged data, so nothing is touched. */
+        /* The view follows only durable operations: so the journal has lost its end. To continue
+         * from the rest would drop the packs of acknowledged data, so nothing is touched. */
         *ret_text =
             xasprintf("%s: the journal is damaged: it ends before what was durable already; "
                       "nothing was changed; restore the directory journal/ from a copy",
@@ -238,7 +237,7 @@ int recover_view(struct store *store, char **ret_text)
     if (rebuilds)
         r = make_anew(store, standing.is_behind, r == 0 && standing.replayed == REPLAYED);
     struct journal_found found = journal_found(store->commit.journal);
-    /* All that a damaged view knew is lost: packs that nothing names are kept. */
+    /* The rows of a damaged view are lost: packs that nothing refers to are kept. */
     store->own->met_damage = store->own->met_damage || (rebuilds && !standing.is_behind) ||
                              (!had_view && found.cut_seq > 0) || found.was_skipped ||
                              repair_was_made(store);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* 'cairn fsck --repair': a journal that is damaged, and goes on behind that, is truncated where it
- * is damaged, because the operator said so. What is taken off is kept in STORE/lost+found, and so
- * are, by the next mount, packs that only that named.
+/* 'cairn fsck --repair': a journal that is damaged, and continues behind the damage, is truncated
+ * at the damage on the operator's request. The removed part is kept in STORE/lost+found, and so
+ * are, at the next mount, packs that only this part named.
  *
  *   mark "repaired"  ->  later segments aside, newest first
- *   ->  the damaged one aside, and what is whole of it in its place
+ *                    ->  the damaged segment aside, replaced by its whole part
  *
- * A crash in between leaves a journal that ends sooner or later, without a gap, and the next repair
- * goes on. */
+ * After a crash in between the journal ends sooner or later, without a gap, and the next repair
+ * continues. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -84,7 +84,7 @@ static int set_later_aside(struct repair *rep)
     return 0;
 }
 
-/* The length that the segment's file had when it was allocated. */
+/* Returns the length that the segment's file had when it was allocated. */
 static uint64_t whole_length(struct store *store, const char *object, uint64_t len)
 {
     uint8_t bytes[SEGMENT_HEADER_LEN];
@@ -95,7 +95,7 @@ static uint64_t whole_length(struct store *store, const char *object, uint64_t l
     return max_u64(len, header.length);
 }
 
-/* The first `keep` bytes of a segment, and zeros behind them. */
+/* Writes the first `keep` bytes of a segment, and zeros behind them. */
 static int write_head(const struct repair *rep, const char *object, uint64_t keep, uint64_t len,
                       const char *to)
 {
@@ -112,8 +112,8 @@ static int write_head(const struct repair *rep, const char *object, uint64_t kee
     return ftruncate(fd, (off_t)len) < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
-/* Both names of it at once, then the new one takes the place of the old: at no moment is there no
- * segment. */
+/* The old segment has both names at first, then the new one replaces it under one of them: at no
+ * moment is there no segment. */
 static int replace_segment(struct repair *rep, const char *object, uint64_t len)
 {
     struct store *store = rep->store;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The files that lack chunks which no tier gives: one scan of all extents for all of these. */
+/* The files that need chunks which no tier can read: one scan of all extents for all of these
+ * chunks. */
 #include "base/vector.h"
 #include "store/job.h"
 
 #define LINES_MAX 1000u /* files that are named; the rest are counted */
-#define PAGES 1024u     /* extent pages that are looked at under one snapshot */
+#define PAGES 1024u     /* extent pages that are read under one snapshot */
 
 DEFINE_VECTOR(chunk_prefixes, struct chunk_prefix);
 
@@ -21,7 +22,7 @@ static void note_file(uint64_t ino, size_t chunk, void *arg)
 {
     struct lacking *lacking = arg;
     check(chunk < lacking->count);
-    if (ino == lacking->last) /* files come one after the other */
+    if (ino == lacking->last) /* the rows of a file are adjacent */
         return;
     lacking->last = ino;
     lacking->files++;
@@ -62,7 +63,7 @@ static int say_file(const struct lacking *lacking, uint64_t ino)
     struct store *store = lacking->store;
     struct lacking_part sum = {.lacking = lacking};
     int r = view_extents(store->local.view, ino, 0, INT64_MAX, add_part, &sum);
-    if (r < 0 || !sum.first) /* it changed meanwhile */
+    if (r < 0 || !sum.first) /* the file changed meanwhile */
         return r == -ENOENT ? 0 : r;
     _cleanup_free_ char *path = ns_path(store->local.ns, ino);
     job_say(lacking->job,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The part of a scrub that the uploader makes: both objects of each run of the newest head. */
+/* The part of a scrub that the uploader performs: both objects of each run of the newest head. */
 #include "remote/maintenance.h"
 #include "store/job.h"
 
