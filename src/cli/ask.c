@@ -48,7 +48,7 @@ static int request_patiently(const char *store, const cJSON *request, int timeou
     for (int waited = 0;; waited += STARTING_STEP_MS) {
         pid_t holder;
         int r = control_request(store, request, timeout_ms, ret_reply);
-        /* If the daemon died during the request, a successor may go on. */
+        /* If the daemon died during the request, a successor may continue. */
         if (!is_no_daemon(r) || waited >= STARTING_MS ||
             store_directory_lock_holder(store, &holder) != STORE_IS_HELD)
             return r;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The commands of `cairn`. Each one's file has its table: flags, operands and exit statuses. The
- * table gives parsing (flags.c), help and synopsis (help.c), the lists in the man pages
- * (docs/man/pages.py, from `cairn help --json`) and shell completion (completion/scripts.py, from
- * the same). One thread. */
+/* The commands of `cairn`. The file of each command has its table: flags, operands and exit
+ * statuses. From the table are made parsing (flags.c), help and synopsis (help.c), the lists in the
+ * man pages (docs/man/pages.py, from `cairn help --json`) and shell completion
+ * (completion/scripts.py, from the same). One thread. */
 #pragma once
 
 #include <stdio.h>
@@ -56,9 +56,9 @@ struct flag {
         .offset = (at)                                                                             \
     }
 
-/* Sources of the words that shells offer for an operand. */
+/* Where shells find the words to offer for an operand. */
 enum {
-    OFFER_WORDS = 1 << 0, /* of the operand's name */
+    OFFER_WORDS = 1 << 0, /* in the operand's name */
     OFFER_COMMANDS = 1 << 1,
     OFFER_MOUNTPOINTS = 1 << 2,
     OFFER_DIRECTORIES = 1 << 3,
@@ -71,7 +71,7 @@ struct operand {
     bool is_optional, is_repeated;
 };
 
-/* Where the first operand leads, before the command is executed (target.h). */
+/* What the first operand names, resolved before the command is executed (target.h). */
 enum command_target {
     TARGET_NONE,
     TARGET_MOUNT, /* a mountpoint, or a path on the mount */
@@ -83,7 +83,7 @@ extern const struct operand operands_mount[], operands_any[], operands_paths[];
 
 struct target {
     char *store;      /* owned */
-    char *mountpoint; /* owned; NULL: the store is not mounted, as far as the kernel knows */
+    char *mountpoint; /* owned; NULL: according to the kernel the store is not mounted */
 };
 
 /* One execution of a command. */
@@ -94,7 +94,8 @@ struct call {
     struct target target;
 };
 
-/* The struct that the offsets of a command's flags are of, with its first values. */
+/* The type of a command's request, to which the offsets of its flags refer, with its first
+ * values. */
 #define REQUEST(type, ...) .request = &(const type){__VA_ARGS__}, .request_size = sizeof(type)
 
 struct exit_status {
@@ -102,7 +103,7 @@ struct exit_status {
     const char *meaning;
 };
 
-/* The exit statuses of most commands; of those that an interrupt ends, or a timeout, too. */
+/* The exit statuses of most commands; and of those that an interrupt or a timeout may end. */
 #define EXITS(done, failed, ...)                                                                   \
     ((const struct exit_status[]){                                                                 \
         {CLI_OK, done}, {CLI_FAILED, failed}, {CLI_USAGE, "wrong usage"}, ##__VA_ARGS__, {0}})
@@ -122,7 +123,7 @@ struct command {
     size_t request_size;
     enum command_target target;
     int usage_exit; /* 0: CLI_USAGE */
-    /* the mount options that are flags of it, too; NULL: none */
+    /* the mount options that are also flags of the command; NULL: none */
     bool (*takes_option)(const struct option_spec *spec);
     size_t options_offset;             /* of the struct mount_options in the request */
     void (*more_help)(void);           /* prints the end of the help text; NULL: none */
@@ -137,14 +138,14 @@ static inline int command_usage_exit(const struct command *command)
 /* All commands in the order of the help text; ends with NULL. */
 extern const struct command *const command_table[];
 const struct command *command_find(const char *name);
-/* The command that a mistyped name most likely means; NULL: none is near. */
+/* Returns the command that a mistyped name most likely means; NULL: no name is close. */
 const char *command_guess(const char *name);
 
 /* Executes a command with its arguments; argv[0] is its name. Returns the exit status. */
 int command_run(const struct command *command, int argc, char **argv);
 
-/* Takes all flags into the call's request, and checks how many operands there are. CLI_OK;
- * otherwise the exit status to end with, and the message is printed. */
+/* Stores all flags in the call's request, and checks the number of operands. CLI_OK; otherwise the
+ * exit status to end with, after a message. */
 CAIRN_MUST_CHECK int flags_parse(struct call *call, int argc, char **argv);
 
 /* The error of getopt() or getopt_long() (`found` is '?' or ':') as a message; returns the exit
@@ -169,5 +170,5 @@ void help_print_overview(FILE *out);
 /* Prints one line to standard error: "cairn NAME: ...". Returns CLI_FAILED. */
 int complain(const char *name, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
-/* The same for a wrong argument; returns the exit status to end with. */
+/* As complain(), for a wrong argument; returns the exit status to end with. */
 int complain_usage(const struct command *command, const char *fmt, ...) CAIRN_PRINTF(2, 3);

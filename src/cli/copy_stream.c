@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One file to standard output. Groups of chunks are read by many threads at once; each thread
- * writes its bytes when all groups before its own are written. So no more is in memory than
- * one read of each thread. */
+/* Copies one file to standard output. Many threads read groups of chunks at once; each thread
+ * writes its bytes when all groups before its own are written. So memory holds at most one read of
+ * each thread. */
 #include <signal.h>
 
 #include "base/io.h"
@@ -14,14 +14,14 @@ struct stream {
     struct copy *copy;
     int fd;
     uint64_t size;
-    uint64_t started; /* groups; of the thread that plans */
-    /* A chunk without a place, as the plan found it, and its offset; UINT64_MAX: none. Set before a
-     * group that reaches beyond it is handed over. */
+    uint64_t started; /* groups; used by the planning thread */
+    /* A chunk without a place, as found by the plan, and its offset; UINT64_MAX: none. Set before a
+     * group that reaches beyond it is submitted. */
     struct reader_loss planned;
     _Atomic uint64_t planned_at;
     struct event group_ended;
     _Atomic uint64_t ended; /* groups, in order */
-    /* Of the thread whose group has this number: */
+    /* Used by the thread whose group has this number: */
     uint64_t at;  /* bytes written */
     bool is_over; /* nothing more is written, because of one of these: */
     bool is_lost;
@@ -51,7 +51,7 @@ static int stream_write(struct stream *s, const void *bytes, size_t length)
     return 0;
 }
 
-/* Bytes of holes. */
+/* Writes zeros for a hole. */
 static int stream_write_zeros(struct stream *s, uint64_t end)
 {
     static const uint8_t zeros[ZEROS];
@@ -122,7 +122,7 @@ static void stream_read_group(void *arg)
 
 /* --- the plan --------------------------------------------------------------------------------- */
 
-/* Groups are in the order of the file: after one that reaches beyond a loss none is needed. */
+/* Groups are in the order of the file: none behind a loss is needed. */
 static int stream_start_read(struct reader_group *group, void *arg)
 {
     struct stream *s = arg;
@@ -161,7 +161,7 @@ void copy_stream(struct copy *copy, const struct ns_inode *inode, int fd, const 
 {
     struct stream s = {.copy = copy, .fd = fd, .size = inode->attrs.size, .planned_at = UINT64_MAX};
     const struct reader_calls calls = {.lost = stream_plan_loss, .arg = &s};
-    (void)signal(SIGPIPE, SIG_IGN); /* the private view of a remote is to be removed */
+    (void)signal(SIGPIPE, SIG_IGN); /* the private view of a remote must still be removed */
     event_init(&s.group_ended);
     int r = reader_plan(copy->store, inode->ino, stream_start_read, &calls);
     pool_drain(copy->pool);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Sets the extended attributes of files and directories that `cairn restore` brings back. */
+/* Sets the extended attributes of files and directories that `cairn restore` restores. */
 #include <sys/xattr.h>
 
 #include "cli/copy_internal.h"
@@ -12,7 +12,7 @@ struct xattrs_copy {
     uint64_t ino;
     int fd;
     uint8_t *value;
-    char *why; /* of the first that could not be set */
+    char *why; /* of the first attribute that could not be set */
 };
 
 static bool begins_with(const char *name, const char *prefix)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn diff: what differs between two states of a remote, or two paths, from the names of files
- * and of their chunks alone. Both trees are walked side by side, a directory at a time. */
+/* cairn diff: the differences of two states of a remote, or of two paths, by the names of files and
+ * of their chunks alone. Both trees are walked side by side, a directory at a time. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -24,14 +24,14 @@ struct diff {
     bool is_json, has_ranges;
     cJSON *entries; /* with is_json */
     struct source then, later;
-    struct source *now; /* `then`, where both paths are of one state */
-    bool is_one;        /* path, in two states of one source: its inodes can be compared */
+    struct source *now; /* `then`, if both paths are of one state */
+    bool is_one;        /* one path, in two states of one source: its inodes can be compared */
     uint64_t counts[DIFFERENCES];
-    uint64_t rewritten; /* files that have the same content as before */
+    uint64_t rewritten; /* files that were written again with the same content */
     bool failed;
 };
 
-/* --- what is told ----------------------------------------------------------------------------- */
+/* --- output --- */
 
 DEFINE_VECTOR(ranges, struct reader_range);
 
@@ -60,7 +60,7 @@ static void add_ranges(cJSON *entry, const struct ranges *ranges)
     }
 }
 
-/* `ranges` NULL: they are not told. */
+/* `ranges` NULL: ranges are not printed. */
 static void tell(struct diff *d, enum difference what, const char *path,
                  const struct ns_inode *then, const struct ns_inode *now,
                  const struct ranges *ranges)
@@ -94,7 +94,7 @@ static void fail(struct diff *d, const char *path, int error)
 
 /* --- one tree --------------------------------------------------------------------------------- */
 
-/* All below it was made, or removed. */
+/* Everything below it was made, or removed. */
 static void tell_tree(struct diff *d, enum difference what, const struct source_entry *e,
                       const char *path, unsigned depth)
 {
@@ -134,7 +134,7 @@ static bool same_attributes(const struct attrs *a, const struct attrs *b)
     return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid;
 }
 
-/* One that was not written since needs no look at its chunks. */
+/* A file that was not written since need not be compared by its chunks. */
 static void compare_contents(struct diff *d, const struct source_entry *then,
                              const struct source_entry *now, const char *path)
 {
@@ -224,7 +224,7 @@ static struct source_entry entry_of(const struct source_node *node)
     return (struct source_entry){.name = node->name, .ino = node->ino, .inode = node->inode};
 }
 
-/* A store can be opened once. */
+/* Returns whether both paths are of one state: a store can be opened only once. */
 static bool is_one_state(const struct diff *d, const char *text, const char *other)
 {
     _cleanup_free_ char *name = NULL, *path = NULL, *other_name = NULL, *other_path = NULL;
@@ -286,7 +286,7 @@ static int execute_diff(struct call *call)
     if (!d->at && !other)
         return complain_usage(call->command,
                               "--at is missing: since which state? 'cairn history' lists them");
-    d->later_options = d->options; /* what they point to is of the first */
+    d->later_options = d->options; /* the strings belong to the first */
     int code = source_look_back(call->command, d->at, &d->options);
     if (code == CLI_OK)
         code = source_look_back(call->command, d->to, &d->later_options);

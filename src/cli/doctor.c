@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn doctor: one archive for a report of a fault. Each part is the output of a command or the
- * text of a file, without secrets; a part that cannot be had says why, and the others follow. All
- * commands run at once, and have 10 s together: a daemon that hangs makes each of them wait. */
+ * text of a file, without secrets; a part that is not available contains the reason, and the others
+ * follow. All commands run at once, and have 10 s together: a daemon that hangs makes each of them
+ * wait. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,7 +27,7 @@
 #define PART_MAX (16u * 1024 * 1024)
 #define FILE_WAIT_NS (10 * SECOND_NS)
 #define LOOKS_WAIT_S 10   /* for all of them: a daemon that hangs does not answer */
-#define PING_WAIT_MS 5000 /* of these; the looks run meanwhile */
+#define PING_WAIT_MS 5000 /* of this time; the commands run meanwhile */
 #define LOOK_WORDS_MAX 3
 
 /* Commands whose output is a part. They run at once. */
@@ -40,7 +41,7 @@ static const struct {
 
 struct look {
     pid_t pid; /* 0: it was not started */
-    int fd;    /* what it prints; -1: it has ended */
+    int fd;    /* its output; -1: it has ended */
     char *text;
     size_t len; /* at most PART_MAX */
 };
@@ -53,8 +54,8 @@ struct doctor {
     uint64_t pid; /* of the daemon; 0: none holds the store */
     cJSON *ping;  /* the daemon's answer; NULL: none */
     struct look looks[ARRAY_LEN(looks)];
-    int64_t until;     /* monotonic ns: the looks end */
-    cJSON *unanswered; /* parts whose looks did not end by themselves */
+    int64_t until;     /* monotonic ns: then the commands are ended */
+    cJSON *unanswered; /* parts whose commands did not end by themselves */
 };
 
 /* --- parts ------------------------------------------------------------------------------------ */
@@ -66,7 +67,7 @@ static void doctor_add(struct doctor *d, const char *name, const char *text)
     archive_add(d->archive, path, clean, strlen(clean));
 }
 
-/* Everything until its end, at most PART_MAX; files of /proc have no size. */
+/* Returns everything to the end, at most PART_MAX; files of /proc have no size. */
 static char *doctor_read(const char *path)
 {
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -139,7 +140,7 @@ static void doctor_add_machine(struct doctor *d)
     doctor_add(d, "machine.txt", text);
 }
 
-/* Lists the threads: id, name, and where in the kernel each waits. */
+/* Lists the threads: id, name, and where in the kernel each one waits. */
 static char *threads_text(uint64_t pid)
 {
     _cleanup_free_ char *path = xasprintf("/proc/%llu/task", (unsigned long long)pid);
@@ -186,7 +187,7 @@ static bool is_on_mount(const char *path, unsigned major_number, unsigned minor_
            minor(st.st_dev) == minor_number;
 }
 
-/* Mounts of CairnFS, and those that the store and the stage lie on. */
+/* Adds mounts of CairnFS, and the mounts below the store and the stage. */
 static void doctor_add_mounts(struct doctor *d)
 {
     _cleanup_free_ char *all = doctor_read("/proc/self/mountinfo");
@@ -208,9 +209,9 @@ static void doctor_add_mounts(struct doctor *d)
     free(text);
 }
 
-/* --- looks ------------------------------------------------------------------------------------ */
+/* --- commands --- */
 
-/* Runs a command of this program: its output, errors too, is to be heard. */
+/* Runs a command of this program; its output and its errors are captured. */
 static int look_run(struct look *look, const char *const argv[])
 {
     int ends[2];
@@ -282,7 +283,7 @@ static void hear_looks(struct doctor *d)
     }
 }
 
-/* It is over, or over its time. */
+/* The command has ended, or its time is over. */
 static void look_end(struct doctor *d, size_t i)
 {
     struct look *look = &d->looks[i];
@@ -330,7 +331,7 @@ static void doctor_add_parts(struct doctor *d)
 
 /* --- before the parts ------------------------------------------------------------------------- */
 
-/* The daemon's pid and options; a daemon that does not answer is reported by the parts. */
+/* Gets the daemon's pid and options; a daemon that does not answer is reported in the parts. */
 static void ask_daemon_about_itself(struct doctor *d)
 {
     pid_t holder;
@@ -352,7 +353,7 @@ static void learn_environment(struct doctor *d, const char *path)
         (void)fclose(file);
 }
 
-/* Secrets of the daemon and of the caller: none of them may be in any part. */
+/* Learns secrets of the daemon and of the caller: none of them may be in any part. */
 static void learn_secrets(struct doctor *d)
 {
     static const char *const files[][2] = {{"AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"},
@@ -378,7 +379,7 @@ struct doctor_request {
     bool json;
 };
 
-/* -EEXIST: nothing is written over. */
+/* -EEXIST: an existing file is not overwritten. */
 static int doctor_make(struct doctor *d, const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);

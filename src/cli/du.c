@@ -60,7 +60,7 @@ struct du_request {
     const char *at;               /* WHEN; NULL: PATHs are on mounts, or of the newest state */
     struct source source;
     bool json, why;
-    bool is_usual; /* -s, -h: sums in readable sizes are all that there is */
+    bool is_usual; /* -s, -h: only sums in readable sizes are printed */
     bool headed;
     cJSON *all; /* with json */
 };
@@ -111,7 +111,7 @@ static int du_path(const struct command *command, const char *path, struct du_re
     return code;
 }
 
-/* Of an earlier state no daemon is asked. */
+/* Reads an earlier state without a daemon. */
 static int du_source(const struct command *command, const char *text, struct du_request *request)
 {
     _cleanup_(source_node_done) struct source_node node = {0};

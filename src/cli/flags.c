@@ -202,7 +202,7 @@ static int take_flag(struct parsing *p, int found, char **argv)
     return code;
 }
 
-/* Options of other tools, and what to do here instead. */
+/* Options of other tools, and the equivalent here. */
 static const struct {
     const char *command, *option, *advice;
 } habits[] = {
@@ -231,7 +231,7 @@ static const char *habit_advice(const struct command *command, const char *optio
 
 struct flags_search {
     struct text_guess guess;
-    char best[64]; /* the guess's: names of mount options last for one call only */
+    char best[64]; /* the closest name is copied: names of mount options last for one call only */
 };
 
 static void try_flag(const struct flag *flag, void *arg)
@@ -268,7 +268,7 @@ int flags_complain(const struct command *command, int found, char **argv)
 {
     const char *last = argv[optind - 1];
     bool is_long = strncmp(last, "--", 2) == 0;
-    /* Letters that stand together, -xy, are one argument, and it may not be done with. */
+    /* Letters that stand together, -xy, are one argument, which may not be finished yet. */
     char letter[] = {'-', (char)optopt, '\0'};
     const char *option = optopt == 0 || is_long ? last : letter;
     if (found == ':')

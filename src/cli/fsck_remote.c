@@ -105,7 +105,7 @@ static void print_counts(const struct remote_report *report, const struct remote
         text_print(stdout, "%s: clean", report->source);
 }
 
-/* `text`: the remote cannot be opened; NULL: it was. */
+/* `text`: why the remote cannot be opened; NULL: it was opened. */
 static int end_check(const struct command *command, struct remote_report *report, int r,
                      const char *text, const struct remote_check_counts *counts)
 {

@@ -52,8 +52,8 @@ static int parse_arguments(const struct command *command, const char *flags, int
     return 0;
 }
 
-/* mount(8) leaves it to us to go where -N says: a process, or a file that stands for a mount
- * namespace. */
+/* mount(8) leaves it to us to enter the namespace of -N: a process, or a file that stands for a
+ * mount namespace. */
 static int enter_namespace(const struct command *command, const char *namespace)
 {
     if (!namespace)
@@ -135,8 +135,8 @@ int mount_helper(int argc, char **argv)
     return code;
 }
 
-/* A detached or forced unmount carries nothing first: the daemon does it after the kernel has
- * released the mount. */
+/* A detached or forced unmount does not wait for data to be written: the daemon writes it after the
+ * kernel has released the mount. */
 static int detach_mount(const struct helper_request *request, const char *mountpoint)
 {
     int flags =

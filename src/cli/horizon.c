@@ -13,26 +13,28 @@
 #define POLL_FIRST_MS 5
 #define POLL_MAX_MS 250
 #define BAR_WIDTH 30
-#define UNION_NS (5 * SECOND_NS) /* that the union of all nodes takes, before that is explained */
-#define REFUSED_NS (10 * SECOND_NS) /* then a disk that takes no file is not waited for */
+/* usual time for the union of all nodes, before the delay is explained */
+#define UNION_NS (5 * SECOND_NS)
+#define REFUSED_NS (10 * SECOND_NS) /* afterwards a disk that takes no file is not waited for */
 
 struct progress {
     const char *command;
-    int64_t refused_since; /* NVMe takes nothing; monotonic ns; 0: it does */
+    int64_t refused_since; /* NVMe takes no file; monotonic ns; 0: it does */
     bool shown;            /* standard error is a terminal */
     bool drawn;
     int64_t began;
-    uint64_t most; /* bytes left when it was most: the whole of the bar */
+    uint64_t most; /* most bytes that were left: the whole of the bar */
     char *last_error;
-    int64_t union_since; /* all is uploaded, and the union lacks some; monotonic ns; 0: not yet */
-    char *cause;         /* why it does */
-    char *last_cause;    /* as it was said */
+    /* everything is uploaded, but the union lacks some of it; monotonic ns; 0: not yet */
+    int64_t union_since;
+    char *cause;      /* why the union lacks it */
+    char *last_cause; /* as printed last */
 };
 
 enum goal_state {
     GOAL_WAITS,
     GOAL_REACHED,
-    GOAL_FAILED, /* a message said why */
+    GOAL_FAILED, /* after a message */
     GOAL_ENDED,  /* the daemon has ended, which it may */
 };
 
@@ -72,8 +74,8 @@ static void progress_show_error(struct progress *p, const char *place, const cha
     p->last_error = xstrdup(error);
 }
 
-/* Where several nodes write the remote, uploaded is not yet what readers see. NULL: it is not
- * uploaded, or there are no others. */
+/* If several nodes write the remote, uploaded data is not visible to readers at once. NULL: it is
+ * not uploaded, or there are no other nodes. */
 static const char *union_cause(const struct horizon_goal *goal, const cJSON *reply)
 {
     uint64_t uploaded;
@@ -82,7 +84,7 @@ static const char *union_cause(const struct horizon_goal *goal, const cJSON *rep
     return is_there ? json_text(reply, "union_waits") : NULL;
 }
 
-/* Says who is waited for, once. */
+/* Prints once which node is waited for. */
 static void progress_show_union(struct progress *p)
 {
     if (!p->cause || (p->last_cause && strcmp(p->last_cause, p->cause) == 0))
@@ -105,7 +107,7 @@ static void progress_note_union(struct progress *p, const char *cause)
         progress_show_union(p);
 }
 
-/* Has NVMe taken nothing for so long that waiting does not change it? */
+/* Returns whether NVMe has taken no file for so long that waiting is useless. */
 static bool is_refused(struct progress *p, const cJSON *reply)
 {
     int64_t now = clock_monotonic_ns();

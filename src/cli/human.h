@@ -12,5 +12,5 @@ struct human {
 struct human human_bytes(uint64_t bytes);
 /* "0.4 s", "3 min 20 s", "2 h 5 min" */
 struct human human_seconds(double seconds);
-/* Prints `end` to standard error, where a line is `drawn`: no more. */
+/* If a line is `drawn` on standard error, prints `end` and clears the flag. */
 void human_end_drawing(bool *drawn, const char *end);

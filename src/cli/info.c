@@ -20,7 +20,7 @@ static void print_row(const char *label, const char *fmt, ...)
     (void)printf("\n");
 }
 
-/* 1 where nothing was to be reduced. */
+/* Returns 1 if there was nothing to reduce. */
 static double ratio_of(uint64_t before, uint64_t after)
 {
     return after > 0 ? (double)before / (double)after : 1;

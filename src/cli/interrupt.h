@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-/* From now on. `once`: a second one ends the process. */
+/* Handles the signals from now on. `once`: a second one ends the process. */
 void interrupt_catch(bool once);
 
 bool interrupted(void);

@@ -25,7 +25,7 @@ struct watch {
 enum watch_state {
     WATCH_RUNS,
     WATCH_ENDED,
-    WATCH_FAILED, /* a message said why */
+    WATCH_FAILED, /* after a message */
 };
 
 static void watch_draw(struct watch *w, const struct job_report *report)
@@ -74,7 +74,7 @@ static void read_report(const cJSON *reply, struct job_report *r)
                              .cancelled = json_true(reply, "cancelled")};
 }
 
-/* The daemon knows the last job only, and a successor knows none: how ours ended is lost. */
+/* The daemon knows only the last job, and a successor knows none: the result of ours is lost. */
 static enum watch_state watch_lost(struct watch *w)
 {
     human_end_drawing(&w->drawn, "\r\033[K");

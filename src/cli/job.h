@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Work that the daemon does for a command: begun, watched, cancelled by an interrupt.
- * One thread. */
+/* Jobs that the daemon does for a command: started, watched, cancelled by an interrupt. One
+ * thread. */
 #pragma once
 
 #include <cjson/cJSON.h>
@@ -10,13 +10,13 @@
 struct job_report {
     uint64_t bytes, bytes_total, packs, chunks;
     uint64_t found, healed, unhealed; /* chunks */
-    uint64_t files;                   /* that lack some which no tier gives */
+    uint64_t files;                   /* that lack chunks which no tier can read */
     uint64_t objects, removed_bytes;
-    bool cancelled, failed; /* failed: it was said why */
+    bool cancelled, failed; /* failed: a message was printed */
 };
 
-/* Starts what `request` (freed) asks for in the daemon of the call's mount, prints its lines (or
- * adds them to the array `lines`, if that is not NULL), and draws how far it is if standard error
- * is a terminal. CLI_OK: it has ended, see *ret; else the exit code. */
+/* Starts the job of `request` (freed) in the daemon of the call's mount, prints its lines (or adds
+ * them to the array `lines`, if that is not NULL), and shows its progress if standard error is a
+ * terminal. CLI_OK: it has ended, see *ret; else the exit code. */
 CAIRN_MUST_CHECK int job_execute(const struct call *call, cJSON *request, cJSON *lines,
                                  struct job_report *ret);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn log: prints the log file of a daemon and the file it was rotated to, filtered, and follows
- * it. */
+ * the log. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@
 
 struct log_request {
     unsigned level; /* enum log_level: no lines above it */
-    uint64_t lines; /* the last so many; UINT64_MAX: all */
+    uint64_t lines; /* number of last lines; UINT64_MAX: all */
     bool follow, json;
 };
 
@@ -37,8 +37,8 @@ static int level_of(const char *word)
     return -1;
 }
 
-/* Lines of a library have another form; they are warnings: a library prints only when something is
- * wrong. */
+/* Lines of a library have another form; they count as warnings: a library prints only when
+ * something is wrong. */
 static struct log_text parse_line(const char *line)
 {
     struct log_text t = {.level = LOG_LEVEL_WARN, .text = line};
@@ -76,8 +76,8 @@ static bool is_shown(const struct log_request *request, const char *line)
     return parse_line(line).level <= (int)request->level;
 }
 
-/* Calls `fn` for the whole lines from here on; a line without an end is read again later. NULL is
- * fine. */
+/* Calls `fn` for the complete lines from the present position on; a line without an end is read
+ * again later. NULL: no effect. */
 static void for_lines(FILE *f, void (*fn)(char *line, void *arg), void *arg)
 {
     char line[LINE_MAX_LEN];
@@ -98,7 +98,7 @@ static void for_lines(FILE *f, void (*fn)(char *line, void *arg), void *arg)
 
 struct showing {
     const struct log_request *request;
-    uint64_t skip; /* lines that would be shown, but are not among the last */
+    uint64_t skip; /* lines to skip before the last ones */
 };
 
 static void show_last(char *line, void *arg)
@@ -125,7 +125,8 @@ static FILE *open_log(const char *path)
     return f;
 }
 
-/* The daemon moves its log when it is full, and begins another under the name. */
+/* Returns whether the daemon has moved its log, which was full, and begun another under the
+ * name. */
 static bool was_replaced(FILE *f, const char *path)
 {
     struct stat open_st, named;
@@ -181,7 +182,7 @@ static int show_log(const struct command *command, const struct log_request *req
     return code;
 }
 
-/* Returns the path that the daemon gives; else the one in the store. Caller frees. */
+/* Returns the path that the daemon reports; else the one in the store. Caller frees. */
 static char *path_of_log(const char *store)
 {
     _cleanup_json_ cJSON *reply = NULL;

@@ -25,8 +25,8 @@ struct listing {
     bool is_json;
     cJSON *entries; /* with is_json */
     const char *at; /* WHEN; NULL: the newest state */
-    bool is_all;    /* -a: nothing is ever hidden */
-    bool headed;    /* each directory is named above its entries */
+    bool is_all;    /* -a: nothing is hidden */
+    bool headed;    /* each directory's name is printed above its entries */
     bool began;
     bool failed;
 };
@@ -92,7 +92,7 @@ static const char *type_word(uint32_t mode)
     return S_ISDIR(mode) ? "directory" : S_ISLNK(mode) ? "link" : S_ISREG(mode) ? "file" : "other";
 }
 
-/* One entry; its path is that in the source. */
+/* Adds one entry; its path is that in the source. */
 static void add_json(struct listing *l, const char *path, uint64_t ino,
                      const struct ns_inode *inode)
 {
@@ -180,8 +180,8 @@ static void give_remote(const char *address, void *arg)
     (void)putchar('\n');
 }
 
-/* Lists the remotes below an address that is none itself, e.g. of a whole bucket. False: there are
- * none, or the operand names a path in a remote. */
+/* Lists the remotes below an address that is no remote itself, e.g. of a whole bucket. False: there
+ * are none, or the operand names a path in a remote. */
 static bool list_remotes(struct listing *l, const char *text)
 {
     bool began = l->began;

@@ -33,9 +33,9 @@ static bool is_called(char *argv0, const char *name)
     return strncmp(basename(argv0), name, strlen(name)) == 0;
 }
 
-/* Below 3 nothing of the store may be opened: messages of a library would go into it, and the
- * daemon puts other files there when it leaves the terminal. Reads and writes of the file put there
- * instead fail with EBADF, as on a closed descriptor. */
+/* No file of the store may get a descriptor below 3: messages of a library would be written to it,
+ * and the daemon opens other files there when it leaves the terminal. Reads and writes of the files
+ * opened there instead fail with EBADF, as on a closed descriptor. */
 static int fill_closed_standard_files(void)
 {
     int fd;
@@ -48,7 +48,7 @@ static int fill_closed_standard_files(void)
     return 0;
 }
 
-/* A lost part of the output is an error: a caller may keep it. */
+/* A lost part of the output is an error, as the caller may rely on it. */
 static int end_output(const struct command *command, int code)
 {
     errno = 0;
@@ -71,7 +71,7 @@ static int execute_command(const struct command *command, int argc, char **argv)
 static void report_unknown(const char *name)
 {
     const char *guess = command_guess(name);
-    if (name[0] == '/') /* a type of "fuse.cairn" in fstab comes here */
+    if (name[0] == '/') /* a type of "fuse.cairn" in fstab leads here */
         text_print(stderr,
                    "cairn: unknown command '%s'; to mount it, run: cairn mount STORE MOUNTPOINT; "
                    "the type for mount(8) and fstab is cairnfs",

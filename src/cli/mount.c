@@ -42,7 +42,7 @@ struct ready {
     int exit_code;
 };
 
-/* Prints the lines, and takes the exit status out of them. */
+/* Prints the lines, and extracts the exit status. */
 static void take_report(struct ready *ready, char *buf, size_t len)
 {
     size_t shown = 0;
@@ -59,7 +59,7 @@ static void take_report(struct ready *ready, char *buf, size_t len)
     (void)fwrite(buf, 1, shown, stderr);
 }
 
-/* Waits for the child's report; passes an interrupt on to it. */
+/* Waits for the child's report; forwards an interrupt to it. */
 static int await_child(pid_t child, int ready_fd)
 {
     struct sigaction forward = {.sa_handler = on_parent_signal};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checks that come before the daemon of a mount: they refuse, or warn of, paths that are exchanged
+/* Checks before the daemon of a mount is started: they refuse, or warn of, paths that are exchanged
  * or lie on CairnFS, and sizes that the machine does not have. */
 #include <stdio.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@ static bool has_superblock(const char *directory)
     return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* The device of the path, or of the directory that it will be made in. */
+/* Returns the device of the path, or of the directory in which it will be created. */
 static bool device_of_path(const char *path, dev_t *ret)
 {
     struct stat st;

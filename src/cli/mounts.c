@@ -118,8 +118,8 @@ static bool goes_up(const char *path)
     return false;
 }
 
-/* Tries first without asking any filesystem: one whose daemon hangs must not block the caller. Only
- * the kernel knows the parent of a symbolic link's target, though. */
+/* First searches without calling into a filesystem: one whose daemon hangs must not block the
+ * caller. But only the kernel knows the parent of a symbolic link's target. */
 const struct mount_entry *mounts_find(const struct mount_list *list, const char *path)
 {
     _cleanup_free_ char *above = goes_up(path) ? realpath(path, NULL) : NULL;
@@ -194,8 +194,8 @@ static bool is_dead_mount(int error)
     return error == ENOTCONN || error == ECONNABORTED;
 }
 
-/* 0 or the errno that looking at the mountpoint gives. Asks the filesystem there (statfs:
- * attributes may still be in the kernel's cache when its daemon is dead). */
+/* Returns 0 or the errno of accessing the mountpoint. Calls into its filesystem (statfs: attributes
+ * may still be in the kernel's cache when its daemon is dead). */
 static int mountpoint_probe(const char *mountpoint, struct stat *ret_st)
 {
     struct statfs fs;
@@ -247,7 +247,7 @@ static bool is_program_in_path(const char *program)
     return false;
 }
 
-/* Others than root mount through fusermount3, which has conditions of its own. */
+/* Users other than root mount through fusermount3, which has conditions of its own. */
 static int check_ordinary_user(const char *mountpoint, const struct stat *st,
                                struct service_error *error)
 {

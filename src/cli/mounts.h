@@ -15,8 +15,8 @@ struct mount_entry {
     char *mountpoint;
     char *store;
     dev_t device;
-    unsigned id, parent; /* of the mount, and of the one that it is mounted in */
-    char *cover; /* type of the mount that lies over it, so that its path leads there; NULL: none */
+    unsigned id, parent; /* of the mount, and of the mount that contains its mountpoint */
+    char *cover;         /* type of a mount over this one, to which its path leads; NULL: none */
 };
 
 /* In the order of mounting: of two on one mountpoint the later is seen. */
@@ -39,7 +39,7 @@ char *path_absolute(const char *path);
 
 /* DIRECTORY/NAME. Caller frees. */
 char *path_below(const char *directory, const char *name);
-/* Is it the directory, or below? By the names alone; both are absolute. */
+/* Returns whether the path is the directory, or below it. By the names alone; both are absolute. */
 bool path_is_inside(const char *path, const char *directory);
 
 /* Checks that `mountpoint` and /dev/fuse can be used, and clears a dead daemon's mount
@@ -48,11 +48,11 @@ bool path_is_inside(const char *path, const char *directory);
 CAIRN_MUST_CHECK int mountpoint_take(const char *mountpoint, const char *store, char **ret_path,
                                      bool *ret_cleared, struct service_error *ret_error);
 
-/* Returns true if the daemon of the mount there is dead. Asks the filesystem. */
+/* Returns true if the daemon of the mount there is dead. Calls into the filesystem. */
 bool mount_is_dead(const char *mountpoint);
 
 /* Unmounts: as root directly, else through fusermount3. `lazy`: even while in use. -EBUSY, -EINVAL,
- * -EPERM; then cause_text() has the message of fusermount3, if that was asked. */
+ * -EPERM; then cause_text() has the message of fusermount3, if it was run. */
 CAIRN_MUST_CHECK int mount_remove(const char *mountpoint, bool lazy);
 
 /* Prints the processes that keep `mountpoint` busy, as far as the user may see them; returns their

@@ -8,8 +8,8 @@
 #include "base/mountinfo.h"
 #include "base/text.h"
 
-/* A mount with another mount in it. Unmounting that unmounts it in peers and slaves, too, where it
- * has the same path. */
+/* A mount that contains the mountpoint of another. Unmounting the other one unmounts it in peers
+ * and slaves, too, if it has the same path there. */
 struct groups {
     unsigned id; /* of the mount; 0: not known */
     unsigned shared, master;
@@ -19,9 +19,9 @@ struct groups {
 struct search {
     const struct mount_entry *mount;
     struct copy_list *list;
-    VECTOR(struct groups) seen; /* of the namespace that is looked at */
-    unsigned shared;            /* of the mount that `mount` is in */
-    char *place; /* of `mount` on the filesystem that it is mounted in; NULL: not known */
+    VECTOR(struct groups) seen; /* of the namespace that is being read */
+    unsigned shared;            /* of the mount that contains `mount` */
+    char *place;                /* of `mount` on the filesystem that contains it; NULL: not known */
     long pid;
 };
 
@@ -84,8 +84,8 @@ static struct mount_copy *find_copy(struct copy_list *list, unsigned id)
     return NULL;
 }
 
-/* The kernel gives the number of a device that is gone to the next mount: the store tells that one
- * apart. */
+/* The kernel reuses the number of a device that is gone for the next mount: the store distinguishes
+ * them. */
 static bool is_copy(const struct mount_entry *of, const struct mountinfo *mount)
 {
     return mount->device == of->device && mount->id != of->id &&
@@ -115,7 +115,7 @@ static void look_at(struct search *s, const char *pid)
     _cleanup_free_ char *path = xasprintf("/proc/%s/mountinfo", pid);
     forget_seen(s);
     s->pid = strtol(pid, NULL, 10);
-    /* Twice: a mount may be listed before the one that it is in. */
+    /* Twice: a mount may be listed before the one that contains it. */
     if (mountinfo_read(path, note_groups, s) < 0 || mountinfo_read(path, see_mount, s) < 0)
         return; /* it has ended, or is hidden from us */
 }

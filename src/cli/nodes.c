@@ -30,8 +30,8 @@ struct nodes_request {
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-/* Asks until the look that the first answer names has ended. 1: the daemon was replaced meanwhile.
- */
+/* Asks until the inquiry that the first answer names has ended. 1: the daemon was replaced
+ * meanwhile. */
 static int await_look(const struct call *call, cJSON *ask, cJSON **ret)
 {
     int64_t until = clock_monotonic_ns() + LOOK_MS_MAX * MS_NS;
@@ -60,7 +60,7 @@ static int await_look(const struct call *call, cJSON *ask, cJSON **ret)
     }
 }
 
-/* The daemon asks the remote, and does not wait for it. `end`: before it looks, it ends this epoch;
+/* The daemon queries the remote, and does not wait for it. `end`: before that it ends this epoch;
  * 0: none. */
 static int look(const struct call *call, uint64_t end, cJSON **ret)
 {
@@ -121,7 +121,7 @@ static void print_held_back(const cJSON *stay)
                human_seconds(behind).text, since, why_held_back(stay));
 }
 
-/* One sentence: is all well? */
+/* Prints one sentence: whether all nodes are well. */
 static void print_summary(const cJSON *reply)
 {
     const cJSON *all = json_part(reply, "union"), *stay;
@@ -163,7 +163,7 @@ static void print_stay(const cJSON *stay, uint64_t held_back_by)
     const char *holder = json_text_or(stay, "holder", "?");
     char epoch[24], node[24], shown[HOLDER_COLUMNS + 1];
     int len = snprintf(shown, sizeof shown, "%s", holder);
-    if (len > HOLDER_COLUMNS) /* its end is the process */
+    if (len > HOLDER_COLUMNS) /* its end names the process */
         memcpy(shown + HOLDER_COLUMNS - 3, "...", 4);
     text_hide_controls(shown);
     (void)snprintf(epoch, sizeof epoch, "%" PRIu64, json_count(stay, "epoch"));
@@ -224,7 +224,7 @@ static int list_nodes(struct call *call)
     return CLI_OK;
 }
 
-/* --- what was set aside ----------------------------------------------------------------------- */
+/* --- states that were set aside --- */
 
 struct aside {
     uint64_t generation;
@@ -323,7 +323,7 @@ static void print_end(const struct nodes_request *request, uint64_t epoch, const
                    epoch, holder);
 }
 
-/* Also of one that is heard: who calls knows better. */
+/* Also ends an epoch whose node still answers: the caller knows better. */
 static int end_epoch(struct call *call, const char *text)
 {
     _cleanup_json_ cJSON *before = NULL, *after = NULL;
@@ -346,7 +346,7 @@ static int end_epoch(struct call *call, const char *text)
 
 /* --- processes -------------------------------------------------------------------------------- */
 
-/* Without PID it is the group of this command: that of the script which calls it. */
+/* Without PID: the process group of this command, which is that of the calling script. */
 static int rejoin(struct call *call, const char *text)
 {
     _cleanup_json_ cJSON *reply = NULL;
@@ -364,7 +364,7 @@ static int rejoin(struct call *call, const char *text)
                : CLI_OK;
 }
 
-/* Returns when nothing is waited for any more; *waits_for: what was said last. */
+/* *ret_settled: nothing is waited for any more; *waits_for: the cause that was printed last. */
 static int look_if_settled(const struct call *call, char **waits_for, bool *ret_settled)
 {
     _cleanup_json_ cJSON *reply = NULL;
@@ -380,8 +380,8 @@ static int look_if_settled(const struct call *call, char **waits_for, bool *ret_
     return CLI_OK;
 }
 
-/* A daemon that goes back ends, and the next one may take long to set aside what there is: the
- * mount stays meanwhile. False: the time is over. */
+/* A daemon that goes back ends, and the next one may take long to set its state aside: the mount
+ * stays meanwhile. False: the time is over. */
 static bool await_daemon(const struct call *call, int64_t deadline)
 {
     const char *store = call->target.store;
@@ -400,7 +400,8 @@ static bool await_daemon(const struct call *call, int64_t deadline)
     }
 }
 
-/* What the job does next it does after it could see what all nodes went back to. */
+/* Waits until the mount shows the state to which all nodes went back: later steps of the job can
+ * rely on it. */
 static int settle(struct call *call)
 {
     const struct nodes_request *request = call->request;
@@ -426,7 +427,7 @@ static int settle(struct call *call)
 
 /* --- the command ------------------------------------------------------------------------------ */
 
-/* The words of the first operand, and what comes behind it. */
+/* The words of the first operand, and the operands behind it. */
 static const struct kind {
     const char *word;
     const char *rest; /* for people */

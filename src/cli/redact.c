@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #define REMOVED "[removed]"
-#define SECRET_LEN_MIN 6u  /* shorter values would be found in everything */
+#define SECRET_LEN_MIN 6u  /* shorter values would match everywhere */
 #define SECRET_KEY_LEN 40u /* of AWS */
 #define TOKEN_LEN_MIN 100u /* session tokens are longer */
 #define FILE_MAX_LEN (1u << 20)
@@ -27,7 +27,8 @@ static bool names_secret(const char *name, size_t len)
 
 static void redact_add(struct redact *redact, const char *value, size_t len)
 {
-    bool is_path = *value == '/' && access(value, F_OK) == 0; /* of a file with one */
+    /* a path of a file that contains a secret */
+    bool is_path = *value == '/' && access(value, F_OK) == 0;
     if (len < SECRET_LEN_MIN || is_path)
         return;
     char *copy = xmalloc(len + 1);
@@ -36,7 +37,7 @@ static void redact_add(struct redact *redact, const char *value, size_t len)
     vector_add(&redact->secrets, copy);
 }
 
-/* Where "user:password" of a URL begins and ends, behind its "://". */
+/* Finds "user:password" of a URL, behind its "://". */
 static bool find_userinfo(const char *url, const char **ret_begin, const char **ret_end)
 {
     const char *begin = strstr(url, "://");
@@ -135,7 +136,7 @@ static size_t len_of_opaque(const char *text, const char *at)
     return upper && lower ? len : 0;
 }
 
-/* Returns the length of "name=" or "name: " before a secret; 0: the name is of none. */
+/* Returns the length of "name=" or "name: " before a secret; 0: the name is no name of a secret. */
 static size_t len_of_naming(const char *at)
 {
     static const char *const names[] = {
@@ -165,7 +166,8 @@ static size_t len_of_known(const struct redact *redact, const char *at)
     return longest;
 }
 
-/* Bytes of the secret that begins here; 0: none does. *ret_kept: bytes of its naming before it. */
+/* Returns the bytes of the secret that begins here; 0: none. *ret_kept: bytes of its name before
+ * it. */
 static size_t len_of_secret(const struct redact *redact, const char *text, const char *at,
                             size_t *ret_kept)
 {

@@ -75,7 +75,7 @@ const char *source_trouble(int r)
     }
 }
 
-/* Names the better way where a daemon holds the store. */
+/* Prints the better way if a daemon holds the store. */
 static int complain_busy(const struct command *command, const char *source, pid_t holder)
 {
     _cleanup_(mounts_done) struct mount_list mounts = {0};
@@ -161,7 +161,7 @@ int source_readlink(struct source *source, uint64_t ino, char **ret)
 
 struct walk {
     struct source *source;
-    struct ns_inode at; /* where it is */
+    struct ns_inode at; /* the inode that was reached */
     unsigned links;
 };
 
@@ -174,7 +174,7 @@ static int walk_link(struct walk *walk, const struct ns_inode *directory)
     if (++walk->links > LINKS_MAX)
         return -ELOOP;
     if (*target == '/')
-        return -EXDEV; /* a path of where it was mounted */
+        return -EXDEV; /* a path at the former mountpoint */
     walk->at = *directory;
     return walk_path(walk, target, true);
 }
@@ -260,7 +260,7 @@ void source_node_done(struct source_node *node)
 
 /* --- directories ------------------------------------------------------------------------------ */
 
-/* Refuses names of a hostile remote that lead elsewhere. */
+/* Refuses names of a hostile remote that lead outside. */
 static bool is_name(const char *name, size_t len)
 {
     bool dots = (len == 1 && *name == '.') || (len == 2 && memcmp(name, "..", 2) == 0);

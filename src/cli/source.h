@@ -8,14 +8,14 @@
 #include "cli/command.h"
 #include "daemon/offline.h"
 
-/* Returns true for a mount option that selects how a remote is reached: it is a flag of commands
- * that read one. */
+/* Returns true for a mount option that selects how a remote is reached: it is also a flag of
+ * commands that read a remote. */
 bool source_takes_option(const struct option_spec *spec);
-/* The end of the help text of such a command: `text`, and those flags. */
+/* Prints the end of the help text of such a command: `text`, and these flags. */
 void source_print_help(const char *text);
 void source_more_help(void);
 
-/* The flag --at of a struct with a `const char *`, which source_look_back() takes over. */
+/* The flag --at of a struct with a `const char *`, which is passed to source_look_back(). */
 #define FLAG_AT(at)                                                                                \
     {                                                                                              \
         .name = "at", .argument = "WHEN", .kind = FLAG_TEXT, .offset = (at),                       \
@@ -47,7 +47,7 @@ struct source_node {
  * PATH. Prints errors: CLI_OK, CLI_FAILED or the command's usage exit. */
 int source_open(const struct command *command, const struct mount_options *options,
                 const char *text, struct source *source, struct source_node *ret);
-/* Where the node is a symbolic link: follows it. Errors as source_open(). */
+/* If the node is a symbolic link, follows it. Errors as source_open(). */
 int source_follow(const struct command *command, struct source *source, struct source_node *node);
 void source_close(struct source *source);
 void source_node_done(struct source_node *node);
@@ -62,8 +62,8 @@ DEFINE_VECTOR(source_list, struct source_entry);
 CAIRN_MUST_CHECK int source_list(struct source *source, uint64_t ino, struct source_list *ret);
 void source_list_done(struct source_list *list);
 
-/* Target of a symbolic link, caller frees. */
+/* Returns the target of a symbolic link; caller frees. */
 CAIRN_MUST_CHECK int source_readlink(struct source *source, uint64_t ino, char **ret);
 
-/* The message for an error of these functions. */
+/* Returns the message for an error of these functions. */
 const char *source_trouble(int r);

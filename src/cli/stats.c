@@ -18,7 +18,7 @@ struct stats_request {
     bool json;
 };
 
-/* The columns of a line; rates and growth are computed from counters. What is about encodings is of
+/* The columns of a line; rates and growth are computed from counters. Columns about encodings cover
  * both tiers together; JSON has each tier's counters instead. */
 static const struct column {
     const char *title, *group, *field, *json;
@@ -84,7 +84,7 @@ static uint64_t encoding_growth(const cJSON *before, const cJSON *now, const cha
     return growth;
 }
 
-/* The bytes that chunks take in the encoding, of their own. 0: there were none. */
+/* Returns the share of bytes that chunks take in the encoding. 0: there were none. */
 static double encoding_share(const cJSON *before, const cJSON *now, const char *name)
 {
     uint64_t raw = encoding_growth(before, now, name, "raw_bytes");
@@ -139,7 +139,7 @@ static bool status_has_lanes(const cJSON *status)
     return cJSON_GetArraySize(json_part(json_part(status, "lanes"), "clients")) > 0;
 }
 
-/* Has the mount a remote, or lanes, where the column shows one? */
+/* Returns whether the mount has the remote, or the lanes, that the column shows. */
 static bool is_column_shown(const struct column *c, const cJSON *status)
 {
     if (c->group && strcmp(c->group, "remote") == 0)
@@ -147,7 +147,7 @@ static bool is_column_shown(const struct column *c, const cJSON *status)
     return !c->group || strcmp(c->group, "lanes") != 0 || status_has_lanes(status);
 }
 
-/* A number of bytes takes eight. */
+/* A number of bytes takes eight columns. */
 static int column_width(const struct column *c)
 {
     return (int)max_u64(strlen(c->title), 8);
@@ -196,14 +196,14 @@ static void print_line(const cJSON *before, const cJSON *now, double seconds)
     (void)fflush(stdout);
 }
 
-/* Did a column come or go? */
+/* Returns whether a column was added or removed. */
 static bool columns_change(const cJSON *before, const cJSON *now)
 {
     return status_has_remote(before) != status_has_remote(now) ||
            status_has_lanes(before) != status_has_lanes(now);
 }
 
-/* As the status has it, if it does. */
+/* Copies the part from the status, if it has one. */
 static void add_part(cJSON *line, const char *name, const cJSON *part)
 {
     if (part)

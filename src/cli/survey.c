@@ -12,7 +12,7 @@
 #include "codec/encode.h"
 #include "daemon/control.h"
 
-#define TODO_PER_REQUEST 512 /* requests are bounded */
+#define TODO_PER_REQUEST 512 /* requests are limited */
 #define DRAW_NS (200ll * 1000000)
 
 static void push_item(struct walk *w, const char *item)
@@ -63,8 +63,8 @@ void survey_see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, ui
         push_ino(w, kind, ino);
 }
 
-/* When nothing is left to do: the linked files of the next phase that has some. False: that was the
- * last. */
+/* Called when the list is empty: continues with the linked files of the next phase that has some.
+ * False: there is no further phase. */
 static bool begin_next_phase(struct walk *w)
 {
     while (w->todo.count == 0 && w->phase < LINKED_OUTSIDE) {
@@ -140,7 +140,7 @@ static bool is_name(const char *name)
     return strspn(name, "0123456789abcdef") == 32;
 }
 
-/* ":STORED:ENCODING:BASE..." of the remote, behind the rest. */
+/* Parses ":STORED:ENCODING:BASE..." of the remote, behind the other fields. */
 static bool parse_remote(const char *text, struct part *ret)
 {
     int len = 0;
@@ -258,7 +258,7 @@ static void walk_draw(struct walk *w)
     (void)fflush(stderr);
 }
 
-/* The end of the list, the next first. */
+/* Requests the end of the list, the next item first. */
 static int ask_portion(struct walk *w)
 {
     size_t asked = w->todo.count < TODO_PER_REQUEST ? w->todo.count : TODO_PER_REQUEST;
@@ -272,7 +272,7 @@ static int ask_portion(struct walk *w)
     return take_portion(w, reply, asked) ? CLI_OK : complain_answer(w->command->name, w->store);
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
+/* --- the whole --- */
 
 static void settle_shared(struct survey_sum *sum, const struct shared *shared)
 {

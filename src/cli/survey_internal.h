@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside survey*.c: a walk over a tree, whose directories and files are looked at by a daemon, or
- * in a source. One thread. */
+/* Inside survey*.c: a walk over a tree, whose directories and files are read by a daemon, or from a
+ * source. One thread. */
 #pragma once
 
 #include <uthash.h>
@@ -8,14 +8,14 @@
 #include "base/vector.h"
 #include "cli/survey.h"
 
-/* A chunk that others may refer to, too: whether all references to it are ours is known
- * at the end. */
+/* A chunk to which other files may refer, too: only at the end of the walk it is known whether all
+ * references to it are in the tree. */
 struct shared {
     UT_hash_handle hh;
     char name[32];
     uint64_t refs, uses;
     uint64_t used_bytes;
-    uint32_t stored_len, remote_len; /* there; 0: it is not */
+    uint32_t stored_len, remote_len; /* in the tier; 0: it is not there */
 };
 
 /* An inode with several names. */
@@ -25,8 +25,8 @@ struct linked {
     bool has_content;
 };
 
-/* The files that a portion tells of: a linked file frees its content only if all its names are
- * seen, which the directories tell first. */
+/* The files that a portion lists: a linked file frees its content only if all its names are in the
+ * tree, which is known after the directories. */
 enum phase { IN_DIRECTORIES, LINKED_WITHIN, LINKED_OUTSIDE };
 
 struct item {
@@ -35,9 +35,9 @@ struct item {
 
 struct walk {
     const struct command *command;
-    int (*look)(struct walk *walk); /* at something of `todo`: CLI_OK, or the exit code */
-    const char *store;              /* for the look by its daemon */
-    struct source *source;          /* for the look into it */
+    int (*look)(struct walk *walk); /* reads an item of `todo`: CLI_OK, or the exit code */
+    const char *store;              /* to read by its daemon */
+    struct source *source;          /* to read from it */
     struct survey_sum sum;
     VECTOR(struct item) todo; /* the last is the next: depth first, so the list stays short */
     enum phase phase;
@@ -54,17 +54,17 @@ struct part {
     uint32_t uses, raw, stored;
     int where; /* 1: NVMe, 2: the remote */
     unsigned encoding;
-    uint32_t remote_stored; /* in the remote, as is the rest */
+    uint32_t remote_stored; /* in the remote, like the other members below */
     unsigned remote_encoding;
     char bases[CHUNK_REFS_MAX][33];
     unsigned base_count;
 };
 
-/* Called for each entry of a directory ('d', 'f' or 'o'), for inline content, which no other file
- * can refer to, and for each part that is a chunk. */
+/* Called for each entry of a directory ('d', 'f' or 'o'), for inline content, to which no other
+ * file can refer, and for each part that is a chunk. */
 void survey_see_entry(struct walk *w, char kind, uint64_t ino, uint64_t size, uint64_t links,
                       uint64_t staged);
 void survey_see_inline(struct walk *w, uint64_t bytes, uint64_t remote_bytes);
 void survey_see_chunk(struct walk *w, const struct part *part);
-/* Goes on until nothing is left to look at. CLI_OK, or the exit code, and it was said why. */
+/* Continues until nothing is left to read. CLI_OK, or the exit code after a message. */
 CAIRN_MUST_CHECK int survey_walk_all(struct walk *w, struct survey_sum *ret);

@@ -64,7 +64,7 @@ static int read_in_source(struct walk *w, uint64_t ino)
     return 0;
 }
 
-/* The end of the list. */
+/* Reads the items at the end of the list. */
 static int look_into_source(struct walk *w)
 {
     uint64_t ino;

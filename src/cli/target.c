@@ -51,7 +51,7 @@ int target_mounts(const struct command *command, struct mount_list *ret)
                  : CLI_OK;
 }
 
-/* A mountpoint, or else a path on a mount. */
+/* Returns the mount of a mountpoint, or else of a path on a mount. */
 static const struct mount_entry *find_mount(const struct mount_list *list, const char *path)
 {
     const struct mount_entry *mount = mounts_find(list, path);
@@ -59,7 +59,7 @@ static const struct mount_entry *find_mount(const struct mount_list *list, const
     return mount || stat(path, &st) < 0 ? mount : mounts_find_device(list, st.st_dev);
 }
 
-/* A path that is deeper in a mount is told from one that is on none. */
+/* Distinguishes a path inside a mount from a path on no mount. */
 int target_no_mount(const struct command *command, const struct mount_list *list,
                     const char *argument)
 {

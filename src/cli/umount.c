@@ -17,11 +17,11 @@
 /* A process that ends, or a reader of /proc, may hold a mount for some ms. */
 #define UNMOUNT_TRIES 10
 #define UNMOUNT_PAUSE_MS 100
-/* The daemon of a mount that is gone everywhere has mostly ended by then. */
+/* By then the daemon of a mount that is gone everywhere has usually ended. */
 #define COPIES_GRACE_NS 500000000ll
 /* For copies that /proc does not show: a namespace without a process, a slow machine. */
 #define UNSEEN_GRACE_NS 10000000000ll
-#define END_TIMEOUT_MS 30000 /* of an answer; an ending daemon closes the connection */
+#define END_TIMEOUT_MS 30000 /* for an answer; an ending daemon closes the connection */
 /* The last writes are few: worth waiting for beyond --timeout. */
 #define END_PATIENCE_NS 10000000000ll
 
@@ -30,10 +30,9 @@ enum drain_level { DRAIN_NVME, DRAIN_REMOTE }; /* in the order of the flag's wor
 struct umount_request {
     int64_t timeout_ns; /* negative: none */
     unsigned drain;     /* enum drain_level */
-    bool keep_others;   /* no end where another mount namespace still has the mount */
-    /* of the mount that is to go: a store that names another was mounted again since; NULL: not
-     * known
-     */
+    bool keep_others;   /* does not end the mount in other mount namespaces */
+    /* of the mount to be removed: if the store names another stage, it was mounted again since;
+     * NULL: not known */
     char *stage;
 };
 
@@ -43,14 +42,14 @@ static const char *removal_trouble(int r)
     return r == -EPERM && *cause_text() ? cause_text() : strerror(-r);
 }
 
-/* The kernel gives the numbers of a mount that is gone to the next one. */
+/* The kernel reuses the numbers of a mount that is gone for the next one. */
 static bool is_same(const struct mount_entry *a, const struct mount_entry *b)
 {
     return a->id == b->id && a->device == b->device && strcmp(a->mountpoint, b->mountpoint) == 0 &&
            strcmp(a->store, b->store) == 0;
 }
 
-/* Returns true where another process has unmounted it meanwhile. */
+/* Returns true if another process has unmounted it meanwhile. */
 static bool is_gone(const struct mount_entry *mount)
 {
     _cleanup_(mounts_done) struct mount_list now = {0};
@@ -62,7 +61,7 @@ static bool is_gone(const struct mount_entry *mount)
     return !found;
 }
 
-/* Clears the mount of a dead daemon. */
+/* Removes the mount of a dead daemon. */
 static int remove_dead(const struct mount_entry *mount)
 {
     int r = mount_remove(mount->mountpoint, true);
@@ -79,7 +78,7 @@ static bool is_last_stage(const struct umount_request *request, const char *stag
     return stage && (!request->stage || strcmp(stage, request->stage) == 0);
 }
 
-/* The daemon is gone. Does NVMe have everything that it acknowledged? */
+/* The daemon is gone: verifies that NVMe has everything that it acknowledged. */
 static int verify_nvme(const struct mount_entry *mount, const struct umount_request *request)
 {
     _cleanup_free_ char *stage = NULL;
@@ -99,8 +98,8 @@ static int verify_nvme(const struct mount_entry *mount, const struct umount_requ
     return CLI_NOT_DRAINED;
 }
 
-/* The store has the marks of all changes that are not published. The daemon may have died, or have
- * been told to hurry, so its last answer proves nothing. */
+/* The store has marks of all changes that are not published. The daemon may have died, or have been
+ * told to hurry, so its last answer proves nothing. */
 static int verify_remote(const struct mount_entry *mount)
 {
     _cleanup_close_ int lock_fd = -1;
@@ -129,7 +128,7 @@ static int verify_remote(const struct mount_entry *mount)
     return CLI_NOT_DRAINED;
 }
 
-/* The disk of one of several nodes does not tell whether the union of all has its data. */
+/* The disk of one of several nodes does not show whether the union has its data. */
 static int verify_union(const struct mount_entry *mount)
 {
     _cleanup_free_ char *node = xasprintf("%s/node", mount->store);
@@ -142,8 +141,8 @@ static int verify_union(const struct mount_entry *mount)
     return CLI_NOT_DRAINED;
 }
 
-/* The mount and its daemon are gone. Only the disk decides whether that was a success. `waited`:
- * the daemon did not end before readers saw all. */
+/* The mount and its daemon are gone: only the disk decides whether this was a success. `waited`:
+ * the daemon did not end before readers saw everything. */
 static int umount_verify(const struct mount_entry *mount, const struct umount_request *request,
                          bool waited)
 {
@@ -186,7 +185,7 @@ static int umount_drain(const struct mount_entry *mount, bool remote, int64_t de
     return code;
 }
 
-/* Has the daemon upload data that is written between drain and unmount, too. */
+/* Makes the daemon also upload data that is written between drain and unmount. */
 static int set_drain_at_end(const struct mount_entry *mount, bool on)
 {
     _cleanup_json_ cJSON *reply = NULL;
@@ -214,7 +213,7 @@ static int unmount_here(const struct mount_entry *mount)
     if (r == -EBUSY)
         return fail_busy(mount);
     if (r < 0 && is_gone(mount))
-        return CLI_OK; /* another process has done it */
+        return CLI_OK; /* another process has unmounted it */
     return r < 0 ? complain("umount",
                             "cannot unmount %s: %s; try as root or as the user who mounted it",
                             mount->mountpoint, removal_trouble(r))
@@ -234,7 +233,7 @@ static bool end_everywhere(const struct mount_entry *mount, bool *ret_serves)
     return r == 0;
 }
 
-/* Returns false where no other namespace has the mount, or no daemon answers. */
+/* Returns false if no other namespace has the mount, or no daemon answers. */
 static bool umount_copies(const struct mount_entry *mount)
 {
     struct copy_list copies;
@@ -254,7 +253,7 @@ static bool umount_copies(const struct mount_entry *mount)
     return asked;
 }
 
-/* The daemon also ends for copies that /proc does not show us. To ask a daemon that is ending
+/* The daemon also ends for copies that /proc does not show us. A request to a daemon that is ending
  * already does no harm. */
 static void end_unseen(const struct mount_entry *mount)
 {
@@ -271,13 +270,13 @@ static void end_unseen(const struct mount_entry *mount)
                  mount->mountpoint);
 }
 
-/* The store can be mounted, moved or copied only once the daemon is gone. */
+/* Waits for the daemon's end: only then the store can be mounted, moved or copied. */
 struct ending {
     const struct mount_entry *mount;
     int64_t deadline; /* of the request */
     int64_t began;
     bool looked, asked; /* for copies; to end */
-    bool remote_left;   /* the time was up before the last writes were in the remote */
+    bool remote_left;   /* the time was over before the last writes were in the remote */
 };
 
 static void ending_help(struct ending *e)
@@ -292,8 +291,7 @@ static void ending_help(struct ending *e)
     }
 }
 
-/* The mount is gone, and the rest needs no caller that waits. Returns false where the time is up.
- */
+/* The mount is gone, and the rest needs no waiting caller. Returns false if the time is over. */
 static bool ending_continues(struct ending *e, const struct umount_request *request, pid_t pid)
 {
     int64_t now = clock_monotonic_ns();
@@ -314,8 +312,8 @@ static bool ending_continues(struct ending *e, const struct umount_request *requ
     return false;
 }
 
-/* Has the daemon the store still? enum store_lock, or -errno. A store that was mounted again is
- * another daemon's. */
+/* Returns whether the daemon still has the store: enum store_lock, or -errno. A store that was
+ * mounted again belongs to another daemon. */
 static int ending_poll(const struct ending *e, const struct umount_request *request, pid_t *ret_pid)
 {
     _cleanup_free_ char *stage = NULL;
@@ -361,7 +359,7 @@ static int refuse_for_others(const struct mount_entry *mount)
     return others ? CLI_FAILED : CLI_OK;
 }
 
-/* Continues when no daemon answers any more: mostly another umount was first. */
+/* Continues when no daemon answers any more: usually another umount was first. */
 static int umount_without_daemon(const struct mount_entry *mount,
                                  const struct umount_request *request, int64_t deadline)
 {
@@ -379,8 +377,8 @@ static int umount_one(const struct mount_entry *mount, const struct umount_reque
         return complain("umount",
                         "%s is covered by another mount (%s); unmount that first: umount %s",
                         mount->mountpoint, mount->cover, mount->mountpoint);
-    /* A store that is not to be seen from here has no lock either, though its daemon may
-     * be well. */
+    /* A store that is not visible from here has no lock either, though its daemon may be
+     * running. */
     if (store_directory_lock_holder(mount->store, &pid) == STORE_IS_FREE &&
         mount_is_dead(mount->mountpoint))
         return (code = remove_dead(mount)) == CLI_OK ? umount_verify(mount, request, false) : code;

@@ -22,15 +22,15 @@ struct upgrade {
     int64_t deadline;
 };
 
-/* The daemon's answer to a status request, as far as an upgrade needs it. */
+/* The parts of the daemon's status that an upgrade needs. */
 struct seen {
-    uint64_t tries, given_up; /* the second of this daemon alone */
+    uint64_t tries, given_up; /* given_up: of this daemon alone */
     bool upgrading;
     char version[64], error[512];
     double pause;
 };
 
-/* An error is not printed: that no daemon serves for a moment is no fault. */
+/* No message is printed for an error: it is no fault that no daemon serves for a moment. */
 static int upgrade_look(const struct upgrade *u, struct seen *ret)
 {
     _cleanup_json_ cJSON *request = cJSON_CreateObject(), *reply = NULL;
@@ -48,7 +48,7 @@ static int upgrade_look(const struct upgrade *u, struct seen *ret)
                : -EOPNOTSUPP;
 }
 
-/* The daemon may end before its answer is here: that is CLI_OK, too. */
+/* CLI_OK also if the daemon ends before its answer arrives. */
 static int upgrade_ask(const struct upgrade *u)
 {
     _cleanup_json_ cJSON *request = cJSON_CreateObject(), *reply = NULL;

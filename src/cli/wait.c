@@ -17,7 +17,7 @@ enum wait_level { WAIT_STAGE, WAIT_NVME, WAIT_REMOTE }; /* in the order of the f
 
 struct awaited {
     const char *path;
-    char *store; /* the mount list's */
+    char *store; /* belongs to the mount list */
     uint64_t ino;
 };
 
@@ -25,14 +25,14 @@ struct wait_request {
     unsigned level; /* enum wait_level */
     int64_t timeout_ns;
     bool json;
-    uint64_t left; /* bytes that the tier lacks at the end of the time */
+    uint64_t left; /* that the tier still lacks when the time is over */
     struct mount_list mounts;
-    /* one a store, as much as the paths of that store need together */
+    /* one for each store, for all its paths together */
     VECTOR(struct horizon_goal) goals;
-    VECTOR(struct awaited) awaited; /* at the level of the remote */
+    VECTOR(struct awaited) awaited; /* with level `remote` */
 };
 
-/* Of the first path's generation: if another path's is a later one, the wait fails. */
+/* Has the generation of the first path: if another path has a later one, the wait fails. */
 static struct horizon_goal *goal_of(struct wait_request *request, char *store, uint64_t generation)
 {
     for (size_t i = 0; i < request->goals.count; i++)
@@ -44,7 +44,7 @@ static struct horizon_goal *goal_of(struct wait_request *request, char *store, u
     return goal;
 }
 
-/* Asks for the operation that the horizon must include for the inode. */
+/* Requests the operation that the horizon must include for the inode. */
 static int add_goal(struct wait_request *request, const struct mount_entry *mount, uint64_t ino)
 {
     _cleanup_json_ cJSON *reply = NULL;
@@ -70,7 +70,7 @@ static int add_path(const struct command *command, struct wait_request *request,
     if (code != CLI_OK)
         return code;
     if (request->level == WAIT_STAGE)
-        return CLI_OK; /* the stage has every file that can be seen, or a lower tier has it */
+        return CLI_OK; /* the stage has every visible file, or a lower tier has it */
     if (request->level == WAIT_REMOTE)
         vector_add(&request->awaited, (struct awaited){path, mount->store, ino});
     return add_goal(request, mount, ino);
@@ -81,8 +81,8 @@ static int add_path(const struct command *command, struct wait_request *request,
 #define SETTLE_NS (15ll * 1000000000) /* without progress of the repeated upload */
 #define SETTLE_MS 200
 
-/* Packs that cannot be read, and chunks that no tier has: 0 mostly, and then no file is asked for.
- * 0 also of a daemon of an earlier version, which knows of none. */
+/* Counts packs that cannot be read, and chunks that no tier has: usually 0, and then no file is
+ * queried. Also 0 for a daemon of an earlier version, which does not count them. */
 static int count_doubts(const char *store, uint64_t *ret_count, bool *ret_is_busy)
 {
     _cleanup_json_ cJSON *status = NULL;
@@ -97,8 +97,8 @@ static int count_doubts(const char *store, uint64_t *ret_count, bool *ret_is_bus
 struct unsafe {
     const struct awaited *awaited;
     uint64_t lost, pending; /* bytes */
-    unsigned files;         /* that lack some */
-    char *first;            /* one of them */
+    unsigned files;         /* that lack bytes */
+    char *first;            /* path of one of them */
     int code;
 };
 
@@ -119,7 +119,7 @@ static void ask_unsafe(struct unsafe *unsafe, const char *path, uint64_t ino)
         unsafe->first = xstrdup(path);
 }
 
-/* Files at the path and below it, on that mount alone; links are not followed. */
+/* Searches the path and all files below it, on that mount alone; links are not followed. */
 static int find_unsafe(const struct awaited *awaited, struct unsafe *ret)
 {
     char *roots[] = {(char *)(uintptr_t)awaited->path, NULL};
@@ -149,8 +149,8 @@ static void complain_of_unsafe(const struct unsafe *unsafe)
                  human_bytes(unsafe->pending).text);
 }
 
-/* The remote lost or cannot read some of it. If NVMe has that, it is uploaded again, and waited
- * for. */
+/* The remote lost or cannot read part of the content. If NVMe has it, it is uploaded again, and
+ * this is waited for. */
 static int wait_until_safe(const struct awaited *awaited, int64_t deadline)
 {
     uint64_t before = UINT64_MAX;
@@ -191,7 +191,7 @@ static int wait_for_paths(const struct command *command, struct wait_request *re
     }
     int code = horizon_wait(command->name, request->goals.at, request->goals.count, deadline,
                             &request->left);
-    if (code == CLI_NOT_MET && request->left == 0) /* of changes without content, too */
+    if (code == CLI_NOT_MET && request->left == 0) /* 0 also for changes without content */
         complain(command->name, "timed out; wait longer, or see 'cairn status'");
     else if (code == CLI_NOT_MET)
         complain(command->name, "timed out: %s not yet %s; wait longer, or see 'cairn status'",

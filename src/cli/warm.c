@@ -44,7 +44,7 @@ static void warm_print_left(const struct warm *w, const char *path, const cJSON 
                  why);
 }
 
-/* The last that the daemon said of the job, as a result; `code` is the exit status for it. */
+/* Adds the last answer of the daemon about the job as a result; `code` is its exit status. */
 static void warm_add_result(const struct warm *w, const char *path, const cJSON *reply, int code)
 {
     static const char *const numbers[] = {"total_bytes",    "done_bytes",        "failed_bytes",
@@ -99,7 +99,7 @@ static int ask_job(const struct warm *w, const char *store, uint64_t job, bool c
     return ask_daemon(w->command->name, store, "warm_status", ask, ret_reply);
 }
 
-/* The exit status once the job is over, or is to be; negative: it goes on. */
+/* Returns the exit status once the job is over, or is to be ended; negative: it continues. */
 static int warm_judge(struct warm *w, const char *path, const cJSON *reply)
 {
     int code = -1;

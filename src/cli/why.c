@@ -13,11 +13,11 @@
 
 #define FILES_SHOWN 3u
 
-/* A sample of chunks, and of each the first file that was told to have it. */
+/* A sample of chunks, and for each the first file that was reported to have it. */
 struct owned {
     const struct survey_sample *sample;
     char *paths[SURVEY_SAMPLE_MAX]; /* NULL: none */
-    const char *outside;            /* files below this do not count; NULL: all do */
+    const char *outside;            /* files below this path do not count; NULL: all count */
 };
 
 static bool is_below(const char *path, const char *root)
@@ -53,7 +53,7 @@ static cJSON *users_request(const struct survey_sample *sample, uint64_t at)
     return request;
 }
 
-/* All files are looked at, a portion at a time. */
+/* Looks through all files, a portion at a time. */
 static int find_owners(const struct command *command, const char *store, struct owned *owned)
 {
     uint64_t at = 0, next = 0;
@@ -71,7 +71,7 @@ static int find_owners(const struct command *command, const char *store, struct 
     return is_good ? CLI_OK : complain_answer(command->name, store);
 }
 
-/* --- files, by how much they have ------------------------------------------------------------- */
+/* --- files, by their share --- */
 
 struct owner {
     const char *path; /* NULL: no file has it any more */
