@@ -173,7 +173,7 @@ static int set_option_value(struct mount_options *o, const struct option_spec *s
     }
 }
 
-/* Words of other filesystems, and the option that does it here. */
+/* Words of other filesystems, and the corresponding option here. */
 static const char *const other_words[][2] = {
     {"compress", "reduce"},  {"compression", "reduce"},     {"readonly", "ro"},
     {"read_only", "ro"},     {"cache_size", "stage"},       {"size", "nvme"},
@@ -228,7 +228,7 @@ static const char *next_item(const char *list, char *ret_item)
     return *list ? list + 1 : NULL;
 }
 
-/* The commas of -o keep are those of the list, too. */
+/* Joins the rules of -o keep: their commas are those of the list, too. */
 static int go_on_with_keep(struct mount_options *o, const char *rule, char **ret_error)
 {
     _cleanup_free_ char *whole = xasprintf("%s,%s", o->keep, rule);
@@ -306,7 +306,7 @@ static int check_no_remote(const struct mount_options *o, char **ret_error)
     return 0;
 }
 
-/* An age counts from now: a daemon that takes the mount over later means the same head. */
+/* An age counts from now: a daemon that takes the mount over later must select the same head. */
 static int settle_at(struct mount_options *o, char **ret_error)
 {
     struct head_choice choice;
@@ -404,7 +404,7 @@ int options_finish(struct mount_options *o, char **ret_error)
         return text_fail(ret_error, -EINVAL,
                          "option stage_dir=%s is not an absolute path; give one that begins with /",
                          o->stage_dir);
-    if (strchr(o->stage_dir, '\n')) { /* STORE/session names it in a line */
+    if (strchr(o->stage_dir, '\n')) { /* STORE/session names it in one line */
         *ret_error = xstrdup("option stage_dir: the path contains a line end; give one without");
         return -EINVAL;
     }

@@ -15,7 +15,7 @@ enum fsync_level { FSYNC_NVME, FSYNC_STAGE, FSYNC_REMOTE };
 #define REDUCE_AUTO (REDUCE_DENSE + 1u) /* dense with a remote, without one fast */
 
 struct remote_mount_options {
-    char *address; /* NULL: none; after options_finish() as remote_address shows it */
+    char *address; /* NULL: none; after options_finish() as remote_address prints it */
     char *at;      /* WHEN (daemon/when.h); NULL: the newest state. After options_finish() no age */
     char *endpoint_url, *region, *profile, *storage_class, *sse, *sse_kms_key_id, *ca_bundle;
     uint64_t addressing, checksum; /* enum s3_addressing, enum s3_checksum (tier/tier.h) */
@@ -30,18 +30,18 @@ struct remote_mount_options {
 struct mount_options {
     char *stage_dir;
     uint64_t stage_bytes;     /* 0 until options_finish() has chosen */
-    uint64_t nvme_bytes;      /* cap of the store; 0: as much as the disk has */
-    uint64_t writeback_limit; /* bytes a second; 0: none */
+    uint64_t nvme_bytes;      /* limit of the store; 0: as much as the disk has */
+    uint64_t writeback_limit; /* bytes a second; 0: no limit */
     uint64_t writeback_threads;
     uint64_t threads;       /* that receive FUSE requests; 0: chosen by the service */
     uint64_t fsync;         /* enum fsync_level */
     uint64_t history;       /* enum history_mode */
-    char *keep;             /* as keep_parse() reads it; NULL: not given */
-    uint64_t history_space; /* without a remote; 0: a tenth of NVMe */
+    char *keep;             /* text for keep_parse(); NULL: not given */
+    uint64_t history_space; /* limit without a remote; 0: a tenth of NVMe */
     int64_t history_every_ns;
     uint64_t successor;      /* enum successor_mode */
-    int64_t crash_window_ns; /* daemons that serve for less die quickly */
-    bool no_resend;          /* act as with a kernel that cannot resend requests */
+    int64_t crash_window_ns; /* daemons that served for less count as quick deaths */
+    bool no_resend;          /* behave as with a kernel that cannot resend requests */
     uint64_t log_level;
     int64_t writeback_delay_ns;
     uint64_t reduce; /* enum reduce (codec/encode.h), or REDUCE_AUTO until options_finish() */
@@ -49,13 +49,13 @@ struct mount_options {
     int64_t entry_timeout_ns;
     int64_t attr_timeout_ns;
     char *log_path; /* NULL: STORE/log */
-    char *metrics;  /* "ADDRESS:PORT" to serve them at; NULL: nowhere */
+    char *metrics;  /* "ADDRESS:PORT" to serve metrics at; NULL: not served */
     bool foreground;
     bool allow_other;
     bool default_permissions; /* always on: the kernel enforces permissions */
     bool read_only;
     bool nosuid, nodev, noexec, noatime;
-    bool remount; /* mount(8)'s: change the mount that is there */
+    bool remount; /* from mount(8): change the existing mount */
     struct remote_mount_options remote;
     /* accepted for fstab and ignored: the source of a mount is always its store */
     char *fsname, *subtype;
@@ -81,11 +81,11 @@ struct option_spec {
     enum option_group group;
     enum option_kind kind;
     size_t offset; /* in struct mount_options */
-    /* inclusive; sizes in bytes, durations in ns. 0 is let through where the default is 0. */
+    /* inclusive; sizes in bytes, durations in ns. 0 is accepted if the default is 0. */
     uint64_t min, max;
     const char *fallback;     /* default, as text; NULL: zero, or set by options_finish() */
     const char *const *words; /* OPTION_ENUM: ends with NULL */
-    const char *alias_of;     /* this spelling is the same option as that one */
+    const char *alias_of;     /* this spelling is another name for that option */
     const char *help;         /* NULL: understood, but not shown */
 };
 
@@ -94,10 +94,11 @@ extern const struct option_spec option_table[];
 
 extern const char *const option_group_titles[GROUP_COUNT];
 
-/* The default as help shows it; NULL: none worth showing. */
+/* Returns the default as help shows it; NULL: none worth showing. */
 const char *option_shown_default(const struct option_spec *spec);
 
-/* The name of its value in help texts: "SIZE", "TIME", ...; NULL if it takes none. */
+/* Returns the name of the option's value in help texts: "SIZE", "TIME", ...; NULL if it takes
+ * none. */
 const char *option_value_kind(const struct option_spec *spec);
 
 void options_init(struct mount_options *o);
@@ -108,32 +109,33 @@ void options_done(struct mount_options *o);
 CAIRN_MUST_CHECK int options_set(struct mount_options *o, const char *name, const char *value,
                                  char **ret_error);
 
-/* Sets all options of a list as -o takes it: name[=value],... ; "\," is a comma in a value, "\\" a
- * backslash. With `sloppy` (-s of mount(8)) unknown options are ignored. */
+/* Sets all options of a list in the form of -o: name[=value],... ; "\," is a comma in a value, "\\"
+ * a backslash. With `sloppy` (-s of mount(8)) unknown options are ignored. */
 CAIRN_MUST_CHECK int options_set_list(struct mount_options *o, const char *list, bool sloppy,
                                       char **ret_error);
 
 /* Checks combinations of options and chooses defaults that depend on the machine. */
 CAIRN_MUST_CHECK int options_finish(struct mount_options *o, char **ret_error);
 
-/* The options that are not as options_init() leaves them, as a list for options_set_list(); caller
- * frees. After options_finish() nothing in it depends on the working directory, nor on how much
- * memory the machine had. */
+/* Returns the options that differ from those of options_init(), as a list for options_set_list();
+ * caller frees. After options_finish() nothing in it depends on the working directory, nor on the
+ * memory of the machine. */
 char *options_print(const struct mount_options *o);
 
-/* The path of the log of a mount of `store`; caller frees. */
+/* Returns the path of the log of a mount of `store`; caller frees. */
 char *options_log_path(const struct mount_options *o, const char *store);
 
-/* Sizes, durations and numbers of up to 9 digits as everywhere in `cairn`. -EINVAL for anything
- * else. */
+/* Parse sizes, durations and numbers of up to 9 digits, as everywhere in `cairn`. -EINVAL for
+ * anything else. */
 CAIRN_MUST_CHECK int parse_size(const char *text, uint64_t *ret_bytes);
 CAIRN_MUST_CHECK int parse_duration(const char *text, int64_t *ret_ns);
 CAIRN_MUST_CHECK int parse_count(const char *text, uint64_t *ret);
 
-/* Bytes of RAM that machine and cgroups (v1 and v2, with all parents) let this process use. */
+/* Returns the bytes of RAM that machine and cgroups (v1 and v2, with all parents) let this process
+ * use. */
 uint64_t options_memory_granted(void);
-/* Bytes that programs can still get without swapping; UINT64_MAX: not known. */
+/* Returns the bytes that programs can still allocate without swapping; UINT64_MAX: not known. */
 uint64_t options_memory_available(void);
 
-/* The same, with `root` before every path that is read. For tests. */
+/* As options_memory_granted(), with `root` before every path that is read. For tests. */
 uint64_t options_memory_granted_below(const char *root);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The life of a service: store, fs and front are wired together, serve, and end. */
+/* The life of a service: store, fs and front are connected, serve, and end. */
 #include "daemon/service.h"
 
 #include <fcntl.h>
@@ -65,7 +65,7 @@ static int check_stage_dir(struct service *service, struct service_error *error)
                             "--shm-size=8g) or give another tmpfs with -o stage_dir=DIR",
                             dir, (unsigned long long)(available / MIB));
     service->stage_bytes = usable;
-    /* of this boot, as all there is in memory: it is recovered with the size that it has */
+    /* a stage of this boot, as it lies in memory: it is recovered with its own size */
     if (left > 0)
         return 0;
     log_warn(
@@ -85,7 +85,7 @@ static void service_on_room(void *arg)
         front_room(service->front);
 }
 
-/* In any thread; the front may not be there yet. */
+/* In any thread; the front may not exist yet. */
 static void service_on_change(const uint64_t *inos, size_t count, bool has_content, void *arg)
 {
     struct service *service = arg;
@@ -114,7 +114,7 @@ static void service_tick(struct service *service)
     log_tick();
 }
 
-/* NULL: there is nothing to go on with. */
+/* NULL: there is no mount to continue. */
 static const struct front_adopted *adopted_of(const struct service *service)
 {
     const struct holder_link *holder_link = service->plan.holder_link;
@@ -197,7 +197,7 @@ static int64_t min_ns(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The time for which the kernel may cache, in a mount where others change what it shows. */
+/* Returns for how long the kernel may cache, in a mount whose state other writers change. */
 static int64_t changes_within(const struct mount_options *o)
 {
     bool follows = o->remote.address && o->read_only && o->remote.follow_ns > 0;
@@ -206,14 +206,14 @@ static int64_t changes_within(const struct mount_options *o)
     return follows ? min_ns(o->remote.follow_ns, FOLLOW_TIMEOUT_NS) : INT64_MAX;
 }
 
-/* The same of names that are not there: who waits for a file of another node looks again and again,
- * and to find that there is none costs little. */
+/* The same for names that do not exist: a process that waits for a file of another node looks it up
+ * again and again, and such a lookup costs little. */
 static int64_t appears_within(const struct mount_options *o)
 {
     return o->remote.nodes ? ABSENCE_TIMEOUT_NS : changes_within(o);
 }
 
-/* The kernel does not tell a FUSE daemon of a remount. Of the changes that it allows, only access
+/* The kernel does not notify a FUSE daemon of a remount. Of the changes that it allows, only access
  * times are our task. */
 static void apply_mount_flags(struct service *service)
 {
@@ -240,7 +240,7 @@ static int open_fs(struct service *service, struct service_error *error)
     return service_take_start(service, error);
 }
 
-/* CLOCK_BOOTTIME; 0: there was no daemon before. Of a machine that slept since, too late. */
+/* CLOCK_BOOTTIME; 0: there was no daemon before. Too late if the machine has slept since. */
 static int64_t last_death(const struct service *service)
 {
     return adopted_of(service)
@@ -331,10 +331,10 @@ int service_start(const struct service_plan *plan, struct service **ret,
 struct draining {
     uint64_t seen;         /* of the store's progress */
     int64_t tick_at;       /* monotonic ns */
-    int64_t refused_since; /* nothing can be written to NVMe; 0: it can */
+    int64_t refused_since; /* since when nothing can be written to NVMe; 0: it can */
 };
 
-/* Has writeback hurry, and waits until it got on, or a tick is due. */
+/* Makes writeback hurry, and waits for its progress, or until a tick is due. */
 static void await_progress(struct service *service, struct draining *draining)
 {
     int64_t now = clock_monotonic_ns();
@@ -347,7 +347,7 @@ static void await_progress(struct service *service, struct draining *draining)
                      draining->tick_at);
 }
 
-/* No file can be made or written on NVMe, and waiting does not change that. */
+/* No file can be created or written on NVMe, and waiting does not change this. */
 static bool is_hopeless(struct service *service, struct draining *draining)
 {
     int64_t now = clock_monotonic_ns();
@@ -358,8 +358,8 @@ static bool is_hopeless(struct service *service, struct draining *draining)
     return draining->refused_since && now - draining->refused_since > REFUSED_MAX_NS;
 }
 
-/* Everything that was acknowledged becomes durable; errors of the disk are retried as long as it
- * takes. False: NVMe takes no file, and the missing data stays in the stage, for the next
+/* Makes everything that was acknowledged durable; errors of the disk are retried as long as
+ * necessary. False: NVMe takes no file, and the missing data stays in the stage, for the next
  * mount. */
 static bool service_drain(struct service *service)
 {
@@ -396,7 +396,7 @@ static bool service_drain(struct service *service)
 
 static void await_stop(struct service *service)
 {
-    /* POLLPRI: something changed */
+    /* POLLPRI: a mount was added or removed */
     _cleanup_close_ int mounts_fd = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
     struct pollfd fds[3] = {{.fd = service->stop_fd, .events = POLLIN},
                             {.fd = front_event_fd(service->front), .events = POLLIN},
@@ -438,7 +438,7 @@ void service_free(struct service *service)
     metrics_server_stop(service->metrics);
     stop_front(service);
     if (adopted_of(service) && atomic_load(&service->life) == SERVICE_STARTS)
-        store_leave(service->store); /* the mount is not ours to end */
+        store_leave(service->store); /* the mount must not be ended here */
     else
         store_close(service->store);
     front_free(service->front);

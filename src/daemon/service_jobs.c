@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Work that is asked for over the control socket: begun, looked at, cancelled. */
+/* Jobs of the control socket: started, watched, cancelled. */
 #include "daemon/control.h"
 #include "daemon/service_internal.h"
 #include "daemon/when.h"

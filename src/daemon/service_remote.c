@@ -14,7 +14,7 @@
 #define SAMPLE_NS (5ll * 1000000000)
 #define REMOTE_NAME_MAX 8192
 #define LEAVE_NS (20ll * 1000000000) /* for a node to publish the rest, at the end of its mount */
-#define SILENCE_NS 1000000000        /* of a remote that is waited for, before that is said */
+#define SILENCE_NS 1000000000        /* of a remote that is waited for, before this is logged */
 
 static struct remote_status status_of(struct service *service)
 {
@@ -24,8 +24,8 @@ static struct remote_status status_of(struct service *service)
     return s;
 }
 
-/* What a caller waits for whose operations are in the remote, and in no union head yet. Caller
- * frees. */
+/* Returns what a caller waits for whose operations are in the remote, and in no union head yet.
+ * Caller frees. */
 static char *union_cause(const struct nodes_status *nodes)
 {
     if (*nodes->trouble)
@@ -101,8 +101,8 @@ static bool is_given_up(void *arg)
     return plan->cancelled && plan->cancelled(plan->progress_arg);
 }
 
-/* Then the directory is there, or its filesystem is not mounted: a new one in its place would only
- * hide that. */
+/* Returns whether this store has published in that directory: then the directory exists, or its
+ * filesystem is not mounted, which a new directory in its place would only hide. */
 static bool published_there(const struct service *service, const char *remote)
 {
     _cleanup_free_ char *path = xasprintf("%s/remote", service->store_path);
@@ -160,7 +160,7 @@ int remote_side_open(struct service *service, struct remote_options *ret,
         *ret_error = (struct service_error){MOUNT_USAGE, text};
         return r;
     }
-    free(service->remote.name); /* of a try before */
+    free(service->remote.name); /* of an earlier attempt */
     free(service->remote.holder);
     service->remote.name = xstrdup(address.text);
     service->remote.holder = holder_name(service);
@@ -215,7 +215,7 @@ int remote_side_open_to_read(struct service *service, struct remote_options *ret
     return r;
 }
 
-/* What remote_side_end() looks at has changed. */
+/* Wakes remote_side_end(), whose condition has changed. */
 static void signal_end(struct service *service)
 {
     event_signal(horizon_progress(service->commit->horizon));
@@ -227,7 +227,7 @@ void remote_side_drain_at_end(struct service *service, bool wanted)
     signal_end(service);
 }
 
-/* Called under the store's locks, or ours: it takes none. */
+/* Called under the store's locks, or ours: takes none. */
 static void on_drained(int result, void *arg)
 {
     (void)result;
@@ -236,7 +236,8 @@ static void on_drained(int result, void *arg)
     signal_end(service);
 }
 
-/* Other nodes wait for what this one has not published: it takes a moment for that by itself. */
+/* Other nodes wait for the data that this node has not published: it waits for the upload for a
+ * moment without a request. */
 static bool drains(struct service *service, int64_t began, uint64_t newest)
 {
     bool leaves = service->options->remote.nodes && clock_monotonic_ns() - began < LEAVE_NS &&
@@ -244,7 +245,7 @@ static bool drains(struct service *service, int64_t began, uint64_t newest)
     return atomic_load(&service->remote.drain_at_end) || leaves;
 }
 
-/* All is uploaded, and the union lacks some of it: said when that changes. */
+/* Everything is uploaded, but the union lacks some of it: logged when the cause changes. */
 static void tell_of_union(struct service *service, uint64_t newest, char **said)
 {
     struct remote_status s = status_of(service);
@@ -272,21 +273,22 @@ void remote_side_end(struct service *service)
     remote_start_wait(service->store, newest, on_drained, service, &ticket);
     _cleanup_free_ char *said = NULL;
     const char *stays;
-    /* No upload gets through a damaged view, and there is no mount any more that a successor could
-     * take over. */
+    /* No upload is possible with a damaged view, and there is no mount any more for which a
+     * successor could make it anew. */
     while (drains(service, began, newest) && !atomic_load(&side->is_drained) &&
            !commit_view_is_lost(service->commit, &stays)) {
         service_report_ending(service, status_of(service).behind_bytes, true, &reported_at);
         tell_of_union(service, newest, &said);
         (void)event_wait(progress, &seen, clock_monotonic_ns() + TICK_MS * MS_NS);
     }
-    /* If that ends no wait, on_drained() was called, or is, before the store ends. */
+    /* If the ticket is not valid any more, on_drained() was called, or will be before the store
+     * ends. */
     (void)store_unwait(service->store, ticket);
 }
 
 /* --- waiters ---------------------------------------------------------------------------------- */
 
-/* Called under the store's locks, or ours: it takes none. */
+/* Called under the store's locks, or ours: takes none. */
 static void on_remote_wait_ended(int result, void *arg)
 {
     (void)result;
@@ -294,8 +296,8 @@ static void on_remote_wait_ended(int result, void *arg)
     atomic_store(&service->remote.wait_ended, true);
 }
 
-/* While the store has a waiter for the remote it lifts the limits; ours stands for
- * those outside. */
+/* The store lifts the limits while it has a waiter for the remote; ours stands for the waiters
+ * outside. */
 static void begin_remote_wait_locked(struct service *service)
 {
     check_held(&service->remote.locked.lock);
@@ -314,8 +316,8 @@ static void end_remote_wait_locked(struct service *service)
     struct remote_side *side = &service->remote;
     if (!side->locked.waits)
         return;
-    /* A ticket that could not be taken back calls on_remote_wait_ended(), or has done so: `waits`
-     * stays until then. */
+    /* A ticket that could not be taken back calls on_remote_wait_ended(), or has called it: `waits`
+     * stays set until then. */
     if (store_unwait(service->store, side->locked.ticket) || atomic_load(&side->wait_ended))
         side->locked.waits = false;
 }
@@ -390,13 +392,13 @@ const char *remote_state_word(enum remote_state state)
     return state_words[state];
 }
 
-/* Data that is not on NVMe yet has to reach the remote, too. */
+/* Data that is not on NVMe yet must be uploaded, too. */
 uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq)
 {
     return status_of(service).behind_bytes + store_missing_bytes(service->store, seq);
 }
 
-/* Only a start makes the view anew, and there will be none as long as the mount lasts. */
+/* Only a start makes the view anew, and no start follows while the mount lasts. */
 static void add_hopeless_view(struct service *service, cJSON *reply)
 {
     const char *stays = atomic_load(&service->renewal.stays), *why;
@@ -447,7 +449,7 @@ void remote_side_look(struct service *service, struct snapshot *s)
         s->has |= OF_NODES;
     if (s->remote.state != REMOTE_FENCED)
         s->has |= OF_WRITER;
-    /* Uploads have ended: the remote will never get these changes from here. */
+    /* Uploads have ended: the remote will never receive these changes from this mount. */
     else if (remote_unpublished(service->store, &s->unpublished) == 0)
         s->has |= OF_FENCED;
 }

@@ -43,7 +43,7 @@ static void add_figures(cJSON *status, const struct snapshot *s)
             add_figure(figure_group(status, f->group, true), f, s);
 }
 
-/* Those of an item of an array. */
+/* Adds the figures of an item of an array. */
 static void add_item_figures(cJSON *item, const char *group, const void *from)
 {
     for (const struct figure *f = figure_table; f->json; f++)
@@ -59,8 +59,8 @@ static void add_text(cJSON *status, const char *group, const char *name, const c
 
 /* --- lists ------------------------------------------------------------------------------------ */
 
-/* Adds the bytes of the chunks that went to a tier, by encoding; returns the bytes that it saved.
- */
+/* Adds the bytes of the chunks that were written to a tier, by encoding; returns the bytes that
+ * this saved. */
 static uint64_t add_encodings(cJSON *status, const char *group, const struct encode_counts *counts)
 {
     uint64_t saved = 0;
@@ -167,7 +167,7 @@ static void add_identity(cJSON *status, const char *store, const struct store_st
     (void)cJSON_AddStringToObject(status, "store_id", id);
 }
 
-/* Texts, lists, and the figures that the lists come to. */
+/* Adds texts, lists, and the figures that are computed from the lists. */
 static void add_store(cJSON *status, const char *path, struct snapshot *s)
 {
     add_identity(status, path, &s->store);
@@ -199,7 +199,7 @@ static void add_remote(const struct service *service, cJSON *status, struct snap
     s->remote_reduced_bytes = add_encodings(status, "remote.reduction", &s->remote.encoded);
 }
 
-/* The deaths of the mount's daemons, and the fate of calls in progress at the last one. */
+/* Adds the deaths of the mount's daemons, and the result for calls in progress at the last one. */
 static void add_successor(const struct service *service, cJSON *status, struct snapshot *s)
 {
     const struct holder_link *holder_link = service->plan.holder_link;

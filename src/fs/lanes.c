@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Programs that save lazily (libcairn) say now and then how far they are. It is kept in memory, by
- * process, for programs that watch the mount.
+/* Programs that save lazily (libcairn) report their progress now and then. Reports are kept in
+ * memory, by process, for programs that watch the mount.
  *
- * The process that reports is known from the kernel. The table has a fixed size: when it is full,
- * the user with most places gives one up, so that no user displaces another's by many reports. */
+ * The reporting process is known from the kernel. The table has a fixed size: when it is full, an
+ * entry of the user with most entries is dropped, so that no user displaces another's entries by
+ * many reports. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "fs/internal.h"
@@ -43,7 +44,7 @@ static bool take_number(const char **at, const char *key, uint64_t *ret)
     return errno == 0;
 }
 
-/* Whole characters, where it is UTF-8. */
+/* Copies whole characters, if the text is UTF-8. */
 static void take_error(const char *text, char *to, size_t size)
 {
     size_t used = 0;
@@ -123,8 +124,8 @@ static unsigned count_of_user_locked(const struct lanes *lanes, uid_t uid)
     return count;
 }
 
-/* Drops, of the user who has most, what was heard of longest ago. `newcomer` has one more than are
- * listed. */
+/* Drops the entry with the oldest report among those of the user who has most entries. `newcomer`
+ * counts as having one more than are listed. */
 static void make_room_locked(struct lanes *lanes, uid_t newcomer)
 {
     check_held(&lanes->lock);

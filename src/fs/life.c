@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fs/internal.h"
 
-/* Who takes comes first: else calls that follow each other would keep it out. */
+/* A thread that waits to take changes comes first: otherwise consecutive calls would keep it
+ * waiting. */
 static void gate_init(pthread_rwlock_t *gate)
 {
     pthread_rwlockattr_t attr;

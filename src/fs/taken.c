@@ -43,7 +43,7 @@ void fs_taken_end(struct fs *fs)
 
 /* --- names that the kernel may still use ------------------------------------------------------ */
 
-#define KEPT_NS (2 * SECOND_NS) /* longer than the kernel keeps names on such a mount */
+#define KEPT_NS (2 * SECOND_NS) /* longer than the kernel caches names on such a mount */
 #define DEPTH_MAX 4096u
 
 static void note_moved(struct fs *fs, uint64_t ino)
@@ -83,7 +83,7 @@ bool taken_moved_lately(struct fs *fs, uint64_t ino)
     return false;
 }
 
-/* --- what a record names ---------------------------------------------------------------------- */
+/* --- the inodes of a record --- */
 
 #define NAMED_MAX 4u
 
@@ -109,7 +109,7 @@ static void drop_named(struct named *named)
         ns_drop(named->fs->ns, named->inodes[i].ino);
 }
 
-/* The inode that loses a name by the record, if it is its last. */
+/* Returns the inode that loses its last name by the record. */
 static uint64_t loses_last(const struct named *named, const struct record *rec)
 {
     uint64_t ino = rec->type == REC_UNLINK ? rec->ino : rec->type == REC_RENAME ? rec->ino2 : 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Extended attributes: user.cairn.* are answers of the filesystem, the others are stored. */
+/* Extended attributes: user.cairn.* are computed by the filesystem, the others are stored. */
 #include <stdio.h>
 #include <sys/xattr.h>
 
@@ -8,7 +8,7 @@
 
 #define OWN_PREFIX "user.cairn."
 #define TRUSTED_PREFIX "trusted."
-/* Stored as any other. Eviction leaves this file, or all below this directory, on NVMe. */
+/* Stored like any other. Eviction leaves this file, or all files below this directory, on NVMe. */
 #define PIN_NAME "user.cairn.pin"
 
 static bool is_own(const char *name)
@@ -27,7 +27,7 @@ int xattr_check_name(const char *name)
     return -EOPNOTSUPP;
 }
 
-/* The lowest tier that has all of it. */
+/* Returns the lowest tier that has all of the content. */
 static int xattr_level(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     uint64_t missing = 0;
@@ -39,7 +39,7 @@ static int xattr_level(struct fs *fs, uint64_t ino, char *text, size_t size)
     if (published && missing == 0)
         TRY(fetch_remote_damaged(fs->store, ino, &unsafe));
     if (unsafe.lost_bytes > 0)
-        return -EIO; /* no tier gives all of it */
+        return -EIO; /* no tier has all of it */
     published = published && missing == 0 && unsafe.pending_bytes == 0;
     (void)snprintf(text, size, "%s", !durable ? "stage" : published ? "remote" : "nvme");
     return 0;
@@ -66,8 +66,8 @@ static int xattr_hash(struct fs *fs, uint64_t ino, char *text, size_t size)
     return 0;
 }
 
-/* libcairn chooses by this: how much of the stage a file without a name may take, whether the
- * remote will have it, and how many loads have this one open. */
+/* libcairn decides by these values: how much of the stage a file without a name may use, whether
+ * data is uploaded to a remote, and how many loads have this file open. */
 static int xattr_lane(struct fs *fs, uint64_t ino, char *text, size_t size)
 {
     struct remote_status remote;
@@ -116,7 +116,7 @@ ssize_t fs_getxattr(struct fs *fs, uint64_t ino, const char *name, void *buf, si
     return ns_getxattr(fs->ns, ino, name, strlen(name), buf, size);
 }
 
-/* Setting what is there already changes nothing, not even ctime. */
+/* Setting the value that is there already changes nothing, not even ctime. */
 static bool is_same(struct fs *fs, uint64_t ino, const char *name, const void *value, size_t size)
 {
     _cleanup_free_ char *have = xmalloc(size + 1);

@@ -50,9 +50,8 @@ struct wire_out_header {
 #define WIRE_WRITE_LEN 80u  /* header and arguments of WRITE, before its payload */
 #define WIRE_WRITE_KIND 20u /* offset in its arguments */
 #define WIRE_WRITE_PAGE 1u
-#define WIRE_SETATTR_HAS_HANDLE                                                                    \
-    (1u << 6)                 /* of what is to be set, which its arguments begin with              \
-                               */
+/* A bit of the fields to be set, with which the arguments begin. */
+#define WIRE_SETATTR_HAS_HANDLE (1u << 6)
 #define WIRE_SETXATTR_NAME 8u /* offset in its arguments */
 #define WIRE_INIT_EXT (1u << 30)
 #define WIRE_HANDLE_KILLPRIV_V2 (1u << 28)

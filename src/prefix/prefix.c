@@ -8,8 +8,8 @@
  *
  *   the marker is written anew, from its copy or from the superblock of a store of that history;
  *   the newest head is published again, by the store that knows it;
- *   else a new beginning is made beside what is left: numbers go on above all that were found, and
- *   gc deletes nothing that is older than the marker says (`created`). */
+ *   else a new history begins beside the remains: numbers continue above all that were found, and
+ *   gc deletes nothing older than the time in the marker (`created`). */
 #include "prefix/prefix.h"
 
 #include <stdio.h>

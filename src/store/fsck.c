@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Checking a store that nothing uses: every reference is counted again, every chunk is read and
+/* Checks a store that nothing uses: every reference is counted again, every chunk is read and
  * verified. */
 #include <stdio.h>
 
@@ -43,7 +43,8 @@ static int report_user(uint64_t ino, uint64_t offset, void *arg)
     return 0;
 }
 
-/* One that lies in the remote alone can be decoded only with all that it rests on there. */
+/* A chunk that is only in the remote can be decoded only with all chunks there that it refers
+ * to. */
 static int check_bases(struct fsck *fsck, const struct chunk_name *name)
 {
     struct chunk_name base;
@@ -111,7 +112,7 @@ static int check_pack(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* A view that was set aside is no problem of the store, but takes room. */
+/* A view that was set aside is no problem of the store, but uses room. */
 static void report_aside(struct fsck *fsck)
 {
     _cleanup_free_ char *path = xasprintf("%s/" ASIDE_DIRECTORY, fsck->store->local.path);
@@ -121,7 +122,7 @@ static void report_aside(struct fsck *fsck)
         fsck->report(line, false, fsck->arg);
 }
 
-/* No problem of the store: but the last acknowledged data was not checked. */
+/* No problem of the store, but the last acknowledged data was not checked. */
 static void report_staged(struct fsck *fsck)
 {
     uint64_t bytes;
@@ -136,7 +137,7 @@ static void report_staged(struct fsck *fsck)
     fsck->report(line, false, fsck->arg);
 }
 
-/* No problem either: it goes when nothing rests on it any more. */
+/* No problem either: it is removed when no chunk refers to it any more. */
 static void report_held(struct fsck *fsck)
 {
     uint64_t local = view_state(fsck->store->local.view).held_bytes,
@@ -181,7 +182,7 @@ static int check_opened(struct fsck *fsck, char **ret_text)
 {
     fsck->store->own->whole_journal = true;
     int r = recover_view(fsck->store, ret_text);
-    /* there is nothing to check the rest by */
+    /* without the journal the rest cannot be checked */
     if (r < 0 && journal_found(fsck->store->commit.journal).damage.found) {
         report_problem(fsck, *ret_text);
         free(*ret_text);
@@ -200,7 +201,8 @@ static int check_opened(struct fsck *fsck, char **ret_text)
     return r;
 }
 
-/* The number of problems. *ret_again: the view is damaged, and another opening makes it anew. */
+/* Returns the number of problems. *ret_again: the view is damaged, and another opening makes it
+ * anew. */
 static int open_and_check(struct fsck *fsck, const char *path, char **ret_text, bool *ret_again)
 {
     struct store_options options = {.path = path, .writeback_threads = 1};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* One piece of work at a time that was asked for, in a thread of its own; the client may go
- * away and come back. */
+/* One job at a time, in a thread of its own; the client may disconnect and come back. */
 #include "store/job.h"
 
 #include <stdarg.h>
@@ -18,7 +17,7 @@
 struct job {
     struct cairn_mutex lock; /* LOCK_LEAF */
     pthread_t thread;
-    bool is_started; /* the thread is to be joined */
+    bool is_started; /* the thread must be joined */
     struct store *store;
     struct job_options options;
     job_work_fn *work;
@@ -54,7 +53,7 @@ void job_free(struct job *job)
     free(job);
 }
 
-/* --- for the work ----------------------------------------------------------------------------- */
+/* --- for the job itself --- */
 
 bool job_is_cancelled(struct job *job)
 {
@@ -141,14 +140,14 @@ void job_join(struct store *store)
         (void)pthread_join(job->thread, NULL);
 }
 
-/* Takes the place of the last one. */
+/* Takes the slot of the last job. */
 static int take_place(struct store *store, const struct job_options *options)
 {
     struct job *job = store->own->job;
     LOCK_SCOPE(&job->lock);
     if (job->status.running)
         return -EBUSY;
-    /* No two daemons of a store have an epoch in common: so a number names one job for ever. */
+    /* No two daemons of a store have an epoch in common: so a number identifies one job forever. */
     uint64_t number = max_u64(job->status.number, store->local.epoch << JOB_EPOCH_SHIFT) + 1;
     job->status = (struct job_status){.kind = options->kind, .number = number, .running = true};
     return 0;

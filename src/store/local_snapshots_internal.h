@@ -9,45 +9,47 @@
 #include "store/local_snapshots.h"
 
 #define LOCAL_SNAPSHOTS "snapshots" /* the directory in STORE */
-#define DELETED ".deleted"          /* NUMBER.deleted, a file: NUMBER is not there any more */
+#define DELETED ".deleted"          /* NUMBER.deleted, a file: NUMBER does not exist any more */
 
 DEFINE_VECTOR(names, char *);
 
 struct local_state {
     struct local_snapshot snapshot;
     unsigned readers;
-    bool is_deleted; /* nobody sees it any more, and it goes with its last reader */
+    bool is_deleted; /* it is not listed any more, and is given up with its last reader */
 };
 
 struct local_snapshots {
     struct store *store;
     char *path;     /* STORE/snapshots */
-    uint64_t space; /* that they alone may need */
+    uint64_t space; /* limit of the bytes that only they need */
 
     struct cairn_mutex lock;           /* LOCK_LEAF; guards: */
     VECTOR(struct local_state) states; /* by number, ascending; changed by the writeback thread */
     struct naming naming;
     struct naming_state naming_state;
-    int64_t untold_until; /* its end was not asked for yet, and may be until then; monotonic ns */
+    /* the result of the last request was not queried yet, and may be until then; monotonic ns */
+    int64_t untold_until;
 
-    /* When they were last counted: bytes that only snapshots need, and of these, of their copies of
-     * the view. */
+    /* From the last count: bytes that only snapshots need, and the part of their copies of the
+     * view. */
     _Atomic uint64_t cost, copies;
 
-    /* Of the writeback thread: */
+    /* Used only by the writeback thread: */
     int64_t taken_at;   /* when it took the last one, or tried to; monotonic ns, 0: not yet */
     int64_t counted_at; /* monotonic ns */
     bool is_thinned;    /* by the policy of this mount */
-    bool had_trouble;   /* taking one failed, and that was said */
+    bool had_trouble;   /* taking one failed, and this was logged */
 };
 
 /* --- local_snapshots_read.c ------------------------------------------------------------------- */
 
-/* In STORE/snapshots: adds the numbers, ascending, and the names of what is being made, given up or
- * was deleted, to be freed, and removed from the last one on (NULL: no matter). */
+/* In STORE/snapshots: adds the numbers, ascending, and the names of snapshots that are being made,
+ * given up or were deleted; the names must be freed, and removed from the last one on (NULL: not
+ * needed). */
 CAIRN_MUST_CHECK int local_snapshots_numbers(const char *path, struct pack_ids *ret,
                                              struct names *ret_leftovers);
-/* ret->packs is to be freed, also after an error. */
+/* ret->packs must be freed, also after an error. */
 CAIRN_MUST_CHECK int local_snapshots_read_file(const char *path, uint64_t number,
                                                struct local_snapshot *ret);
 CAIRN_MUST_CHECK int local_snapshots_open_view(const char *path, uint64_t number,
@@ -56,17 +58,18 @@ struct local_snapshot_info local_snapshot_info(const struct local_snapshot *snap
 
 /* --- local_snapshots.c ------------------------------------------------------------------------ */
 
-/* The state that the view has now. */
+/* Takes a snapshot of the view's present state. */
 CAIRN_MUST_CHECK int local_snapshots_take(struct local_snapshots *snapshots, const char *name);
-/* Writes the file anew, with another name. */
+/* Writes the file again, with another name. */
 CAIRN_MUST_CHECK int local_snapshots_rename(struct local_snapshots *snapshots, size_t i,
                                             const char *name);
-/* Bytes of their copies of the view that the view does not have itself, which tables of it are
- * until it replaces them. */
+/* Returns the bytes of their copies of the view that are not shared with the view, as its tables
+ * are until it replaces them. */
 uint64_t local_snapshots_copies(struct local_snapshots *snapshots);
-/* Snapshots that need one pack need another one, too, from now on. */
+/* Snapshots that need `pack` also need `other` from now on. */
 void local_snapshots_follow(struct local_snapshots *snapshots, uint64_t pack, uint64_t other);
-/* The i-th is read: no list has it any more, nor has the next mount. */
+/* Marks the i-th, which is being read, as deleted: no list shows it any more, nor does the next
+ * mount. */
 CAIRN_MUST_CHECK int local_snapshots_delete(struct local_snapshots *snapshots, size_t i);
-/* Of the i-th, which nobody reads: -EBUSY. On another error it may stay on the disk. */
+/* Gives up the i-th. -EBUSY: it is being read. After another error it may stay on the disk. */
 CAIRN_MUST_CHECK int local_snapshots_give_up(struct local_snapshots *snapshots, size_t i);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Snapshots of a store, as they lie on the disk: for commands that need no mount, and for the
- * store. */
+/* Reads snapshots of a store from the disk: for commands that need no mount, and for the store. */
 #include <stdio.h>
 
 #include "base/cause.h"
@@ -17,7 +16,7 @@ static bool is_deleted(const char *path, uint64_t number)
     return access(file, F_OK) == 0;
 }
 
-/* Their directories come behind the files that say so, which are to go last. */
+/* Their directories come after the files that mark them as deleted, which must be removed last. */
 static void leave_deleted_out(const char *path, struct pack_ids *numbers, struct names *leftovers)
 {
     size_t count = 0;
@@ -87,7 +86,7 @@ struct local_snapshot_info local_snapshot_info(const struct local_snapshot *snap
     return info;
 }
 
-/* Not if it was given up meanwhile. */
+/* False if it was given up meanwhile. */
 static bool is_there(const char *path, uint64_t number)
 {
     _cleanup_free_ char *one = xasprintf("%s/%llu", path, (unsigned long long)number);

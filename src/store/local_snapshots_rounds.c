@@ -14,7 +14,7 @@
 #include "view/view.h"
 
 #define COUNT_EVERY_NS (5 * SECOND_NS)
-#define AGAIN_NS (30 * SECOND_NS) /* after one could not be taken */
+#define AGAIN_NS (30 * SECOND_NS) /* after a failure to take one */
 #define FREES_MIN (8 * MIB)       /* for less no snapshot is given up */
 
 static struct local_snapshots *snapshots_of(struct store *store)
@@ -27,17 +27,17 @@ static const struct history_options *options_of(const struct local_snapshots *sn
     return &snapshots->store->local.options.local_history;
 }
 
-/* --- what they cost --------------------------------------------------------------------------- */
+/* --- costs --- */
 
 struct counting {
     const struct store *store;
-    struct pack_ids needed; /* by those that may go; ascending */
+    struct pack_ids needed; /* by snapshots that may be given up; ascending */
     struct pack_ids held;   /* by others */
     uint64_t bytes;
 };
 
-/* Bytes of a pack that come free without the snapshots: its dead ones, where gc can take them, or
- * with a remote, from which it can be fetched again, all. */
+/* Returns the bytes of a pack that become free without the snapshots: the dead ones, if gc can free
+ * them, or with a remote, from which the pack can be fetched again, all. */
 static uint64_t free_bytes_of(const struct counting *counting, const struct view_pack *pack)
 {
     if (counting->store->remote)
@@ -75,7 +75,7 @@ static void collect_packs(struct local_snapshots *snapshots, enum which which,
     vector_sort_unique(&counting->held);
 }
 
-/* What comes free if these are given up. */
+/* Returns the bytes that become free if these are given up. */
 static uint64_t count_free(struct local_snapshots *snapshots, enum which which)
 {
     struct counting counting = {.store = snapshots->store};
@@ -87,7 +87,7 @@ static uint64_t count_free(struct local_snapshots *snapshots, enum which which)
     return r == 0 ? counting.bytes : 0;
 }
 
-/* Bytes that only snapshots need: of packs, and of their copies of the view. */
+/* Returns the bytes that only snapshots need: of packs, and of their copies of the view. */
 static uint64_t count_cost(struct local_snapshots *snapshots)
 {
     uint64_t copies = local_snapshots_copies(snapshots);
@@ -112,7 +112,7 @@ struct local_snapshots_cost local_snapshots_cost(struct local_snapshots *snapsho
 
 /* --- giving up -------------------------------------------------------------------------------- */
 
-/* The oldest that nobody reads, and that has a name or has none; -1: there is none. */
+/* Returns the oldest one that is not being read, among those with or without a name; -1: none. */
 static ssize_t find_oldest(struct local_snapshots *snapshots, bool is_named)
 {
     LOCK_SCOPE(&snapshots->lock);
@@ -124,7 +124,7 @@ static ssize_t find_oldest(struct local_snapshots *snapshots, bool is_named)
     return -1;
 }
 
-/* Those that were deleted while they were read, and are not any more. */
+/* Gives up snapshots that were deleted while they were read, and are not read any more. */
 static void remove_deleted(struct local_snapshots *snapshots)
 {
     for (size_t i = snapshots->states.count; i-- > 0;) {
@@ -139,7 +139,7 @@ static void remove_deleted(struct local_snapshots *snapshots)
     }
 }
 
-/* A failure is said, and what is left is seen again by the next mount. */
+/* A failure is logged, and remaining files are found by the next mount. */
 static bool give_up(struct local_snapshots *snapshots, size_t i, const char *why)
 {
     const struct local_snapshot *one = &snapshots->states.at[i].snapshot;
@@ -234,7 +234,7 @@ static void add_unnamed(const struct local_snapshots *snapshots, struct keep_sta
     }
 }
 
-/* Those without a name that the policy does not choose go. */
+/* Gives up snapshots without a name that the policy does not choose. */
 static void thin(struct local_snapshots *snapshots)
 {
     _cleanup_vector_ struct keep_states states = {0};
@@ -248,7 +248,7 @@ static void thin(struct local_snapshots *snapshots)
     }
 }
 
-/* The policy may be another than that of the mount before. */
+/* The policy may have changed since the mount before. */
 static void thin_once(struct local_snapshots *snapshots)
 {
     if (!snapshots->is_thinned && options_of(snapshots)->sets_keep && !snapshots->store->remote)
@@ -296,7 +296,7 @@ static int note_asked(struct local_snapshots *snapshots, const struct naming *na
                       uint64_t *ret_number)
 {
     LOCK_SCOPE(&snapshots->lock);
-    /* The last request keeps its result until its asker has read it, or is gone. */
+    /* The last request keeps its result until its client has read it, or is gone. */
     if (snapshots->naming_state.running || clock_monotonic_ns() < snapshots->untold_until)
         return -EBUSY;
     *ret_number = snapshots->naming_state.number + 1;
@@ -382,7 +382,8 @@ static void note_named(struct local_snapshots *snapshots, const struct naming *n
     }
 }
 
-/* Of a new one, all that was written before the request is durable, so the view has it. */
+/* For a new snapshot, all data that was written before the request is durable, so the view has
+ * it. */
 static bool carry_out_naming(struct local_snapshots *snapshots)
 {
     mutex_lock(&snapshots->lock);

@@ -46,7 +46,7 @@ struct lookback *lookback_new(struct store *store)
     cond_init(&lookback->changed);
     if (!lookback->local)
         lookback_prefix(lookback, &store->local, &lookback->prefix);
-    remove_path(lookback, 0); /* a session that was killed */
+    remove_path(lookback, 0); /* left by a session that was killed */
     return lookback;
 }
 
@@ -99,7 +99,7 @@ void lookback_free(struct lookback *lookback)
         return;
     unsigned slot;
     struct view *view;
-    /* Files that are open at the end of the mount are not closed any more. */
+    /* Files that are open at the end of the mount are never closed. */
     while ((view = past_views_take_any(lookback->store->past, &slot)))
         close_state(lookback, slot, view);
     remove_path(lookback, 0);
@@ -128,7 +128,8 @@ struct past_views *lookback_views(struct lookback *lookback)
     return lookback->store->past;
 }
 
-/* Not while a state is being opened: its directory may be that of one which is closed. */
+/* Waits while a state is being opened: its directory may be that of a state that is being
+ * closed. */
 static bool begin_opening(struct lookback *lookback, unsigned slot, bool waits)
 {
     LOCK_SCOPE(&lookback->lock);
@@ -159,7 +160,7 @@ void lookback_tick(struct lookback *lookback)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-/* Runs that STORE/runs has need not be fetched. They are verified as others. */
+/* Runs in STORE/runs need not be fetched. They are verified like others. */
 static void link_runs(struct lookback *lookback, const struct local *local, const struct head *head)
 {
     for (uint32_t i = 0; i < head->run_count; i++) {
@@ -197,7 +198,8 @@ static int fill_view(struct local *local, const struct head *head)
     return r;
 }
 
-/* Chunks may come to NVMe as they are: the superblock has to say so before. */
+/* Chunks may be stored on NVMe in their present encoding, which the superblock has to announce
+ * before. */
 static int check_encodings(const struct lookback *lookback, const struct head *head)
 {
     uint64_t known = lookback->store->local.sb.incompat;
@@ -208,7 +210,7 @@ static int check_encodings(const struct lookback *lookback, const struct head *h
     return -EIO;
 }
 
-/* In an empty directory. */
+/* Makes the view in an empty directory. */
 static int make_view(struct lookback *lookback, unsigned slot, const struct head *head,
                      struct view **ret)
 {
@@ -229,7 +231,7 @@ static int make_view(struct lookback *lookback, unsigned slot, const struct head
     return r;
 }
 
-/* Of what a head names, nothing can be missing but by gc or damage. */
+/* An object that a head names can be missing only after gc or damage. */
 static int explain(const struct lookback_item *item, int r, bool has_head)
 {
     bool is_gone = r == -ENOENT && !has_head;
@@ -284,7 +286,7 @@ static int open_local(struct lookback *lookback, const struct lookback_item *ite
     return r < 0 ? explain(item, r, false) : 0;
 }
 
-/* Held before it is read: a pass of gc that begins from now on leaves it. */
+/* The head is held before it is read: a pass of gc that begins from now on keeps it. */
 static int open_held(struct lookback *lookback, const struct lookback_item *item, struct view **ret)
 {
     snapshots_hold(snapshots_of(lookback), item->head);
@@ -319,7 +321,7 @@ int lookback_enter(struct lookback *lookback, unsigned slot, struct view **ret)
         return 0;
     struct lookback_items ignored = {0};
     struct lookback_item item;
-    if (!lookback_known(lookback, slot, &item)) { /* by a daemon before this one */
+    if (!lookback_known(lookback, slot, &item)) { /* the slot was assigned by an earlier daemon */
         TRY(lookback_list(lookback, &ignored));
         vector_free(&ignored);
     }

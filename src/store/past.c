@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The heads of a remote are read, and shown one after the other. The first that is shown becomes a
- * view as any reader makes it; after that the view follows from head to head, by the runs that are
- * new, as a mount does that follows a writer. */
+/* Heads of a remote are read, and shown one after the other. For the first one a view is made, as
+ * by any reader; after that the view follows from head to head, by the new runs, as in a mount that
+ * follows a writer. */
 #include "store/past_internal.h"
 
 #include "base/cause.h"
@@ -22,10 +22,10 @@ struct past {
     struct store *store; /* of a remote; else NULL, and: */
     char *snapshots;     /* STORE/snapshots */
     struct local_snapshot_list local;
-    struct view *view; /* of the one that is shown */
+    struct view *view; /* of the state that is shown */
 
     struct head *shown; /* number 0: none */
-    bool has_changes;   /* `changes` tells all */
+    bool has_changes;   /* `changes` is complete */
     struct past_inos changes;
 };
 
@@ -79,7 +79,8 @@ static struct prefix *prefix_of(struct past *past)
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-/* Of several nodes the cut rises with each round, also where nothing was written. */
+/* The state is identified by chain and cut; with several nodes not by the cut, which rises with
+ * each round, also if nothing was written. */
 static void note_state(const struct head *head, uint8_t state[32])
 {
     struct hash_stream *stream = hash_stream_new();
@@ -123,8 +124,8 @@ static void read_head(void *arg)
     free(reading);
 }
 
-/* Heads that gc took meanwhile were not there; nor were those without a state, which only name the
- * holder of the prefix. Any other error than damage ends it. */
+/* Removes heads that gc deleted meanwhile, and heads without a state, which only name the holder of
+ * the prefix. Any error other than damage is returned. */
 static int settle_list(struct past_heads *heads)
 {
     size_t kept = 0;
@@ -253,7 +254,7 @@ static int show_first(struct past *past, const struct head *head, char **ret_tex
     return recover_view(past->store, ret_text);
 }
 
-/* The files of runs that the state does not need any more go. */
+/* Removes the files of runs that the state does not need any more. */
 static int show_next(struct past *past, const struct head *head)
 {
     struct local *local = &past->store->local;
@@ -263,7 +264,7 @@ static int show_next(struct past *past, const struct head *head)
     return 0;
 }
 
-/* `name`: of what has a copy of it; NULL: the head itself. */
+/* `name`: of the snapshot that contains a copy of the head; NULL: the head itself. */
 static int read_head_of(struct past *past, uint64_t number, const char *name, struct head *head)
 {
     if (!name)
@@ -271,7 +272,7 @@ static int read_head_of(struct past *past, uint64_t number, const char *name, st
     _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
     TRY(named_read(prefix_of(past), name, snapshot));
     *head = snapshot->head;
-    return head->number == number ? 0 : -ENOENT; /* the name was given to another one */
+    return head->number == number ? 0 : -ENOENT; /* the name was given to another head */
 }
 
 static int fetch_head(struct past *past, uint64_t number, const char *name, struct head *head)

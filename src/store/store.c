@@ -34,7 +34,7 @@ static int make_superblock(const struct store *store, struct superblock *sb)
     remote_give_history(store->remote, sb);
     if (store->node)
         node_give_identity(store->node, sb);
-    /* The id names the key and tells nothing of it. */
+    /* The id names the key and reveals nothing about it. */
     struct iovec iov = {&sb->key, sizeof sb->key};
     uint8_t hash[HASH_LEN];
     hash_parts(&iov, 1, hash);
@@ -66,7 +66,7 @@ int store_load_superblock(struct local *local, const struct store *store, char *
     return r;
 }
 
-/* Before the first chunk in such an encoding: an older version must not take it for damage. */
+/* Called before the first chunk of an encoding: an older version must not take it for damage. */
 static int allow_own_encodings(struct local *local, char **ret_text)
 {
     if (local->options.reduce == REDUCE_OFF || local->options.read_only)
@@ -116,13 +116,13 @@ int store_new_id(const char *path, char ret_id[33], char **ret_text)
 
 static const struct upkeep_round upkeep_list[] = {
     {follow_round, false},               /* remote/: the view becomes that of a newer head */
-    {pins_round, false},                 /* fetch/: what is pinned is counted */
+    {pins_round, false},                 /* fetch/: pinned bytes are counted */
     {local_snapshots_heal_round, false}, /* and commit/: damaged chunks get another place */
-    {promote_round, false},              /* fetch/: what was fetched becomes part of the journal */
-    {local_snapshots_take_round, false}, /* before gc: packs that they need stay */
-    {gc_round, true},                    /* commit/: packs that nothing needs go */
-    {evict_round, true},                 /* fetch/: packs leave that the remote has */
-    {compact_round, true},               /* commit/: mostly dead packs are made anew */
+    {promote_round, false},              /* fetch/: fetched chunks become part of the journal */
+    {local_snapshots_take_round, false}, /* before gc: the packs that they need stay */
+    {gc_round, true},                    /* commit/: packs that nothing needs are dropped */
+    {evict_round, true},                 /* fetch/: packs that the remote has are dropped */
+    {compact_round, true},               /* commit/: mostly dead packs are rewritten */
     {local_snapshots_give_round, true},  /* when nothing else makes room */
     {condense_round, false},             /* remote/: old chunks become as dense as in the remote */
 };
@@ -169,7 +169,7 @@ int store_open_parts(struct store *store, bool create, char **ret_text)
     return r < 0 ? r : adopt_clean_up(&adoption, ret_text);
 }
 
-/* The next start makes it anew, whatever it reads of it; or goes on with it, where it cannot. */
+/* The next start makes the view anew, independent of its content; or uses it, if it cannot. */
 static void leave_damaged_view(struct store *store)
 {
     if (store->local.view && view_is_damaged(store->local.view) && new_view_ask(&store->local) < 0)
@@ -207,11 +207,11 @@ bool store_must_open_again(const struct store *store)
     return store->local.view && view_is_damaged(store->local.view) && !is_decided;
 }
 
-/* Numbers that it gave out alone would be others', too. */
+/* Numbers assigned by this store alone would also be assigned by nodes. */
 static int check_is_no_node(const struct store *store, char **ret_text)
 {
     bool is_nodes = store->local.sb.incompat & SUPERBLOCK_INCOMPAT_NODES && store->local.sb.node;
-    if (store->node || !is_nodes) /* without a number it has only read what they wrote */
+    if (store->node || !is_nodes) /* without a number it has only read the nodes' data */
         return 0;
     *ret_text = xasprintf("%s belongs to one of several nodes that write a prefix: mount it with "
                           "-o nodes and the remote of that prefix",
@@ -219,7 +219,7 @@ static int check_is_no_node(const struct store *store, char **ret_text)
     return -EINVAL;
 }
 
-/* A power loss: what the daemon before acknowledged may be lost with its stage. */
+/* Detects a power loss: operations acknowledged by the daemon before may be lost with its stage. */
 static int look_for_stage(struct store *store)
 {
     _cleanup_(session_done) struct session session;
@@ -230,7 +230,7 @@ static int look_for_stage(struct store *store)
     return 0;
 }
 
-/* Does the union go on from where this store is? */
+/* Checks whether the union continues from this store's state. */
 static int meet_nodes(struct store *store, const struct back *back, bool serves, char **ret_text)
 {
     bool is_attached = remote_prefix(store->remote)->is_attached;
@@ -247,7 +247,7 @@ static int meet_nodes(struct store *store, const struct back *back, bool serves,
     return -EHOSTDOWN;
 }
 
-/* Where another store took this one's place, what is here is set aside before that is said. */
+/* If another store replaced this one, the local state is set aside before this is reported. */
 static int join_remote(struct store *store, const struct back *back, char **ret_text)
 {
     int r = remote_join(store->remote, ret_text);
@@ -281,7 +281,7 @@ static int open_to_write(struct store *store, const struct back *back, bool serv
     TRY(allow_own_encodings(&store->local, ret_text));
     TRY(store->remote ? join_remote(store, back, ret_text) : 0);
     TRY(store->node ? meet_nodes(store, back, serves, ret_text) : 0);
-    if (back->step == BACK_IS_ASIDE) /* the remote was asked, as at the start of a mount */
+    if (back->step == BACK_IS_ASIDE) /* the remote was queried, as at the start of a mount */
         store->local.options.adopting = serves;
     TRY(decide(store, ret_text));
     TRY(store->node ? node_begin(store->node) : 0);
@@ -289,7 +289,7 @@ static int open_to_write(struct store *store, const struct back *back, bool serv
     TRY(open_snapshots(store, ret_text));
     if (store->node) {
         commit_join_nodes(&store->commit, NODE_ROUND_NS, node_clock(store->node));
-        history_set_lease(store->commit.history, &(struct history_lease){0}); /* until a look */
+        history_set_lease(store->commit.history, &(struct history_lease){0}); /* until an inquiry */
     }
     return store->remote ? remote_hold(store->remote, ret_text) : 0;
 }
@@ -333,7 +333,7 @@ int store_open_bare(const struct store_options *options, struct store **ret, cha
     return 0;
 }
 
-/* Ends an opening without a stage: the namespace is what the view says. */
+/* Ends an opening without a stage: the namespace is the view's. */
 static int give_offline(struct store *store, int r, struct store **ret)
 {
     if (r < 0) {
@@ -582,7 +582,7 @@ bool store_is_durable(struct store *store, uint64_t ino)
     (void)stage_file_state(store->local.stage, ino, &state);
     if (state.has_draft)
         return false;
-    /* The stage first: of a version that is being sealed it knows before the namespace does. */
+    /* The stage first: it knows of a version that is being sealed before the namespace does. */
     int r = ns_inode(store->local.ns, ino, &inode);
     if (r == 0 && (inode.nascent || (state.has_sealed && state.sealed_version > inode.version)))
         return false;
