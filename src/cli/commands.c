@@ -5,7 +5,7 @@
 
 /* clang-format off */
 #define COMMANDS(X) \
-    X(mount) X(umount) X(status) X(info) X(du) X(stats) X(metrics) X(log) X(wait) X(warmup) \
+    X(mount) X(umount) X(status) X(info) X(du) X(stats) X(top) X(metrics) X(log) X(wait) X(warmup) \
     X(evict) X(scrub) X(gc) X(upgrade) X(ls) X(cp) X(history) X(diff) X(snapshot) X(restore) \
     X(advise) X(nodes) X(fsck) X(adopt) X(doctor) X(version) X(help) X(completion)
 /* clang-format on */

@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/human.h"
 #include "cli/json.h"
+#include "cli/status.h"
 #include "cli/target.h"
 #include "daemon/figures.h"
 #include "daemon/service.h"
@@ -391,7 +392,7 @@ static void print_figures(cJSON *status)
     }
 }
 
-static void print_status(cJSON *status, const char *store, bool all)
+void status_print(cJSON *status, const char *store, bool all)
 {
     json_make_printable(status);
     const char *mountpoint = json_text(status, "mountpoint");
@@ -473,7 +474,7 @@ static int status_of_all(const struct command *command, const struct status_requ
             code = CLI_FAILED;
         if (status && !request->json) {
             (void)printf("%s", cJSON_GetArraySize(all) > 0 ? "\n" : "");
-            print_status(status, mount->store, request->all);
+            status_print(status, mount->store, request->all);
         }
         if (status)
             (void)cJSON_AddItemToArray(all, status);
@@ -490,7 +491,7 @@ static int status_of_one(const struct target *target, const struct status_reques
     if (status && request->json)
         json_print(status);
     else if (status)
-        print_status(status, target->store, request->all);
+        status_print(status, target->store, request->all);
     return status && !dead ? CLI_OK : CLI_FAILED;
 }
 

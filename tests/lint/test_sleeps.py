@@ -27,6 +27,7 @@ ALLOWED = {
     "cli/snapshot.c": (1, "the daemon, which gives a name"),
     "cli/source.c": (1, "another command holds the store"),
     "cli/stats.c": (1, "the time of the next line"),
+    "cli/top.c": (1, "the time of the next picture, or a key"),
     "cli/wait.c": (1, "the daemon uploads again what the remote lost"),
     "cli/umount.c": (2, "the kernel's mounts, and the end of the daemon"),
     "cli/upgrade.c": (1, "the daemon: its successor starts"),

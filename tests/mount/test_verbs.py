@@ -41,6 +41,8 @@ WRONG = {
               ("{mnt} -i soon", "soon"),
               ("{mnt} --interval 1ms", "100 ms"), ("{mnt} -n 0", "a number from 1 on"), ("{mnt} -n x", "'x'"), ("{mnt} -n", "-n"),
               ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --bogus", "--bogus")],
+    "top": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} -i soon", "soon"), ("{mnt} --interval 1ms", "100 ms"),
+            ("{mnt} -n 0", "a number from 1 on"), ("{mnt} {mnt}", "unexpected argument"), ("{mnt} --bogus", "--bogus")],
     "metrics": [("", "MOUNTPOINT"), ("{plain}", "not a CairnFS mountpoint"), ("{mnt} {mnt}", "unexpected argument"),
                 ("{mnt} --json=yes", "--json takes no argument"),
                 ("{store}", "not a CairnFS mountpoint")],
@@ -155,10 +157,10 @@ def names_of(answer, place=""):
 
 
 def test_each_command_that_prints_a_result_has_json(cairn):
-    """umount and mount print nothing, completion prints a script, doctor the name of a file, too."""
+    """umount and mount print nothing, completion prints a script, doctor the name of a file, too; top is for people, and stats for programs."""
     commands = json.loads(cairn.cairn("help", "--json").stdout)["commands"]
     without = {command["name"] for command in commands if "json" not in [flag.get("name") for flag in command["flags"]]}
-    assert without == {"mount", "umount", "completion"}
+    assert without == {"mount", "umount", "completion", "top"}
 
 
 def test_results_as_json(cairn, mnt):
