@@ -6,15 +6,16 @@ import subprocess
 
 import pytest
 
+import remote as remotes
 import rig
 from sources import ROOT
 
 pytestmark = pytest.mark.needs_mount
 
 
-def test_undelete(cairn, directory):
+def test_undelete(on_remote, directory):
     """As it stands there, on a mount with a checkpoint."""
-    cairn.mount()
+    cairn = on_remote(remotes.DirRemote(os.path.join(directory, "remotes"))).mount()
     os.makedirs(os.path.join(cairn.mnt, "run", "step-20"))
     rig.write_file(os.path.join(cairn.mnt, "run", "latest"), "step-20\n")
     rig.write_file(os.path.join(cairn.mnt, "run", "step-20", "checkpoint.pt"), rig.seeded_bytes(1, 5_000_000))
@@ -26,4 +27,4 @@ def test_undelete(cairn, directory):
     done = subprocess.run(["bash", "-c", f'source {path}; cairn=$1 mnt=$2 dir=$3; log=$3/log; undelete', "bash", os.path.abspath(cairn.binary),
                            cairn.mnt, directory], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and "and it is the same, byte for byte" in done.stdout, done.stdout + done.stderr
-    assert not os.path.exists(os.path.join(directory, "undelete"))
+    assert rig.read_file(os.path.join(cairn.mnt, "run", "step-20", "checkpoint.pt")) == rig.seeded_bytes(1, 5_000_000)
