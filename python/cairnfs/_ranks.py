@@ -4,6 +4,9 @@
 Each rank counts itself in the key-value store of the job when its saves have their names, and leaves a text there if one failed. Rank 0
 looks, in a thread, and writes the marker when all are counted. So no rank waits for another one in a step, and none has to call a
 collective later.
+
+Where several nodes write one directory (`-o nodes`), each rank also leaves the number of its node's newest operation, and rank 0 gives all
+of them to its mount before the marker: a *hint*. The marker then shows nowhere without what the ranks saved, whatever their clocks say.
 """
 import collections
 import errno
@@ -13,13 +16,15 @@ import time
 
 import torch.distributed as distributed
 
+from . import _ask, _process
 from . import _library as lib
-from . import _process
 from ._api import marker
 from ._log import logger
 from ._save import Save
 
 POLL = 0.02  # seconds
+NEWEST, BEHIND = "user.cairn.newest", "user.cairn.behind"
+ANSWER = 5.0  # seconds for the answer of a mount; without it there is no hint
 _round = 0  # of this process, the same on all ranks: each of them calls marker_behind_all() for the same markers in the same order
 _under_way = collections.deque()  # rounds of rank 0, oldest first: a marker is never written before an older one
 _changed = threading.Condition()  # guards _under_way and _thread
@@ -36,7 +41,7 @@ def marker_behind_all(path, data, saves, then=lambda save: None):
         return
     global _round
     _round += 1
-    word = Word(distributed.PrefixStore(f"cairnfs/{_round}", job_store()), saves)
+    word = Word(distributed.PrefixStore(f"cairnfs/{_round}", job_store()), os.path.dirname(os.path.abspath(path)), saves)
     if distributed.get_rank() == 0:
         with _changed:
             _under_way.append((path, data, word.store, distributed.get_world_size(), then))
@@ -57,8 +62,8 @@ def job_store():
 class Word:
     """Tells rank 0 that the saves of this rank have ended, and whether one failed. The last save to end tells it, once."""
 
-    def __init__(self, store, saves):
-        self.store, self.saves, self.open = store, saves, len(saves)
+    def __init__(self, store, directory, saves):
+        self.store, self.directory, self.saves, self.open = store, directory, saves, len(saves)
         self.rank = distributed.get_rank()
 
     def give(self):
@@ -79,10 +84,21 @@ class Word:
         try:
             if failed is not None:
                 self.store.set("failed", f"{failed.path} of rank {self.rank} was not saved: {failed.error.strerror}")
+            if number := ask(self.directory, lambda: os.getxattr(self.directory, NEWEST).decode()):
+                self.store.set(f"newest/{self.rank}", number)
             self.store.add("done", 1)
         except RuntimeError as error:
             logger.warning("rank 0 was not told of the saves of rank %d: %s", self.rank, error)
         self.saves = ()
+
+
+def ask(directory, question):
+    """None: several nodes do not write it, or it does not answer."""
+    try:
+        return _ask.ask(directory, question, time.monotonic() + ANSWER)
+    except OSError as error:
+        logger.debug("%s: no hint: %s", directory, error)
+        return None
 
 
 def start_thread():
@@ -113,7 +129,10 @@ def write_markers():
 
 def write_marker(path, data, store, ranks):
     """The save, which has its name or has failed."""
-    cause = wait_for_ranks(store, ranks)
+    cause, numbers = wait_for_ranks(store, ranks)
+    if cause is None and numbers:
+        directory = os.path.dirname(os.path.abspath(path))
+        ask(directory, lambda: os.setxattr(directory, BEHIND, " ".join(["1", *sorted(numbers)]).encode()))
     if cause is None:
         written = marker(path, data, after=())
         _process.wait_all([written], lib.PUBLISHED, None)
@@ -126,18 +145,27 @@ def write_marker(path, data, store, ranks):
 
 
 def wait_for_ranks(store, ranks):
-    """None: all their saves have their names; else why the marker is not to be written."""
+    """None if all their saves have their names, else why the marker is not to be written; and the numbers of their nodes' operations."""
     try:
         while (done := store.add("done", 0)) < ranks:
             if _ending is not None and time.monotonic() > _ending:
-                return f"{ranks - done} of {ranks} ranks have not told that their saves are done"
+                return f"{ranks - done} of {ranks} ranks have not told that their saves are done", set()
             time.sleep(POLL)
-        cause = store.get("failed").decode(errors="replace") if store.check(["failed"]) else None
-        for key in ("done", "failed"):
-            store.delete_key(key)
-        return cause
+        cause = take(store, "failed")
+        numbers = {take(store, f"newest/{rank}") for rank in range(ranks)} - {None}
+        store.delete_key("done")
+        return cause, numbers
     except RuntimeError as error:
-        return f"the store of the job does not answer: {error}"
+        return f"the store of the job does not answer: {error}", set()
+
+
+def take(store, key):
+    """None: nobody left it."""
+    if not store.check([key]):
+        return None
+    text = store.get(key).decode(errors="replace")
+    store.delete_key(key)
+    return text
 
 
 def owes(path):

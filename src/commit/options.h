@@ -41,6 +41,7 @@ struct remote_options {
     bool rollback;            /* if a later head is not whole, go back to the newest head that is */
     bool unfenced;            /* continue if exclusive creation does not work */
     bool nodes;               /* this mount is one of several that write the prefix */
+    bool converts;            /* of nodes: a prefix of one writer becomes one of several */
     uint64_t replaces;        /* with `nodes`: the node that this new store replaces; 0: none */
     bool read_only;           /* publish nothing; show the state of the newest head */
     struct head_choice at;    /* read_only: show that head, and do not follow newer ones */

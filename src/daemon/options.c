@@ -362,6 +362,9 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
         return text_fail(ret_error, -EINVAL,
                          "options takeover and rollback are for a remote with one writer; leave "
                          "nodes out, or them");
+    if (o->remote.converts && !o->remote.nodes)
+        return text_fail(ret_error, -EINVAL,
+                         "option convert makes a remote one of several nodes: give nodes, too");
     if (o->remote.replaces && !o->remote.nodes)
         return text_fail(
             ret_error, -EINVAL,

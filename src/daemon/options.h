@@ -24,7 +24,7 @@ struct remote_mount_options {
     uint64_t replaces;     /* the number of a node; 0: none */
     uint64_t upload_limit; /* bytes a second; 0: none */
     int64_t timeout_ns, clock_error_ns, lease_ns, gc_grace_ns, rollback_keep_ns, follow_ns;
-    bool nodes, takeover, rollback, unfenced, no_sign_request;
+    bool nodes, converts, takeover, rollback, unfenced, no_sign_request;
 };
 
 struct mount_options {

@@ -113,6 +113,9 @@ const struct option_spec option_table[] = {
              "mount"},
     {OPTION("nodes", REMOTE, SET, remote.nodes),
      .help = "this mount is one of several nodes that write the remote together"},
+    {OPTION("convert", REMOTE, SET, remote.converts),
+     .help = "with nodes, for an empty STORE: make a remote that one mount wrote, and that is "
+             "unmounted, one of several nodes; its files are this node's"},
     {OPTION("replaces", REMOTE, COUNT, remote.replaces), .min = 16, .max = UINT32_MAX,
      .fallback = "0",
      .help = "with nodes, for an empty STORE: take the place of a node that never comes back, "

@@ -48,6 +48,13 @@ CAIRN_MUST_CHECK int lease_decode(const void *buf, size_t len, struct lease *ret
 
 #define NODE_BLOCK 16u /* epochs that one entry reserves: NUMBER and the 15 after it */
 
+/* The number of the entry that reserves an epoch; 0: of none. Epochs before the first entry are
+ * those of a prefix that one store wrote before several nodes did: they are that entry's. */
+static inline uint64_t node_block_of(uint64_t epoch)
+{
+    return epoch > 0 && epoch < NODE_BLOCK ? NODE_BLOCK : epoch - epoch % NODE_BLOCK;
+}
+
 /* "writers/NUMBER", of a prefix that several nodes write: created exclusively by a store that
  * joins, or by a daemon that resumes the store's epoch; then rewritten as its heartbeat. */
 struct writer_entry {

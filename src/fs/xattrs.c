@@ -4,6 +4,7 @@
 #include <sys/xattr.h>
 
 #include "base/hex.h"
+#include "format/hint.h"
 #include "fs/internal.h"
 
 #define OWN_PREFIX "user.cairn."
@@ -11,9 +12,15 @@
 /* Stored like any other. Eviction leaves this file, or all files below this directory, on NVMe. */
 #define PIN_NAME "user.cairn.pin"
 
+static bool is_hint(const char *name)
+{
+    return strcmp(name, HINT_XATTR) == 0;
+}
+
 static bool is_own(const char *name)
 {
-    return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0 && strcmp(name, PIN_NAME) != 0;
+    return strncmp(name, OWN_PREFIX, strlen(OWN_PREFIX)) == 0 && strcmp(name, PIN_NAME) != 0 &&
+           !is_hint(name);
 }
 
 int xattr_check_name(const char *name)
@@ -79,6 +86,18 @@ static int xattr_lane(struct fs *fs, uint64_t ino, char *text, size_t size)
     return 0;
 }
 
+/* The newest operation of this node: cairnfs puts it into the hint of a marker. Operations have no
+ * numbers from the time around a round, in which clocks of nodes may differ. So one that is older
+ * than a marker is never of a later round, unless a clock is wrong. */
+static int xattr_newest(struct fs *fs, uint64_t ino, char *text, size_t size)
+{
+    (void)ino;
+    if (!store_node(fs->store))
+        return -ENODATA;
+    (void)snprintf(text, size, "%llu", (unsigned long long)history_newest(fs->commit->history));
+    return 0;
+}
+
 static ssize_t get_own(struct fs *fs, uint64_t ino, const char *name, void *buf, size_t size)
 {
     static const struct {
@@ -88,6 +107,7 @@ static ssize_t get_own(struct fs *fs, uint64_t ino, const char *name, void *buf,
     } own[] = {{"level", false, xattr_level},
                {"stored_bytes", true, xattr_stored_bytes},
                {"hash", true, xattr_hash},
+               {"newest", false, xattr_newest},
                {"lane", false, xattr_lane}};
     struct ns_inode inode;
     TRY(ns_inode(fs->ns, ino, &inode));
@@ -140,8 +160,10 @@ int fs_setxattr(struct fs *fs, uint64_t ino, const char *name, const void *value
                 int flags)
 {
     TRY(xattr_check_name(name));
-    if (is_own(name))
+    if (is_own(name) || (is_hint(name) && !store_node(fs->store)))
         return -EPERM;
+    if (is_hint(name) && !hint_is_valid(value, size))
+        return -EINVAL;
     if (size > 65536)
         return -E2BIG;
     ssize_t have = ns_getxattr(fs->ns, ino, name, strlen(name), NULL, 0);
@@ -193,7 +215,8 @@ int fs_removexattr(struct fs *fs, uint64_t ino, const char *name)
 
 static bool may_list(const struct fs_caller *caller, const char *name, size_t name_len)
 {
-    if (allocated_is_name(name, name_len))
+    bool is_stored_hint = name_len == strlen(HINT_XATTR) && memcmp(name, HINT_XATTR, name_len) == 0;
+    if (allocated_is_name(name, name_len) || is_stored_hint)
         return false;
     bool is_trusted = name_len > strlen(TRUSTED_PREFIX) &&
                       memcmp(name, TRUSTED_PREFIX, strlen(TRUSTED_PREFIX)) == 0;

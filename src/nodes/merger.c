@@ -370,6 +370,7 @@ static int merge_news(struct merger *m, int64_t now)
     uint64_t cut = head_round(&m->prefix.head);
     TRY(stays_look(&m->stays, &m->prefix.head));
     TRY(stays_judge(&m->stays, mono));
+    stays_say_contradictions(&m->stays);
     uint64_t round = stays_round(&m->stays, min_u64(newest, ROUND_MAX - 1), cut);
     if (stays_have_dead(&m->stays))
         return end_generation(m, round);

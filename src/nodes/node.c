@@ -194,6 +194,17 @@ static int make_common(struct node *node, char **ret_text)
     return r;
 }
 
+static int meet_one_writer(struct node *node, char **ret_text)
+{
+    if (node->options.converts && node->file.blocks.count == 0)
+        return node_convert(node, ret_text);
+    *ret_text = xasprintf("%s was begun by a mount without -o nodes, and takes one writer: give an "
+                          "empty one; or unmount it there, and mount an empty STORE with -o "
+                          "nodes,convert",
+                          node->common.name);
+    return -EINVAL;
+}
+
 /* Reads the marker, or creates the prefix. If another node creates it at the same time, this one
  * uses that node's history. */
 static int meet_common(struct node *node, char **ret_text)
@@ -207,13 +218,10 @@ static int meet_common(struct node *node, char **ret_text)
     }
     for (int i = 0; i < TRIES && (r == -ENOENT || r == -EAGAIN); i++)
         r = make_common(node, ret_text);
-    if (r == 0 && !is_of_nodes(&node->common)) {
-        *ret_text = xasprintf(
-            "%s was begun by a mount without -o nodes, and takes one writer; several nodes write a "
-            "prefix that began with -o nodes: give an empty one",
-            node->common.name);
-        return -EINVAL;
-    }
+    if (r == 0 && !is_of_nodes(&node->common))
+        r = meet_one_writer(node, ret_text);
+    if (r == 0 && node->options.converts && node->options.replaces == 0)
+        r = node_converted_place(node, &node->options.replaces);
     if (r < 0 && !*ret_text)
         *ret_text = xasprintf("%s cannot be used (%s): a node that joins needs it",
                               node->common.name, *cause_text() ? cause_text() : strerror(-r));

@@ -12,7 +12,7 @@
 
 bool node_has_epoch(struct node *node, uint64_t epoch)
 {
-    uint64_t block = epoch - epoch % NODE_BLOCK;
+    uint64_t block = node_block_of(epoch);
     LOCK_SCOPE(&node->blocks_lock);
     return vector_search(&node->file.blocks, &block, compare_u64);
 }

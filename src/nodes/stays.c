@@ -27,6 +27,7 @@ static void forget_feeds(struct stays *stays, struct stay *stay, size_t count)
 static void remove_stay(struct stays *stays, size_t i)
 {
     struct stay *stay = &stays->list.at[i];
+    hints_forget(&stays->hints, stay->epoch, UINT64_MAX);
     forget_feeds(stays, stay, stay->feeds.count);
     vector_free(&stay->feeds);
     memmove(stay, stay + 1, (--stays->list.count - i) * sizeof *stay);
@@ -45,9 +46,10 @@ void stays_done(struct stays *stays)
     vector_free(&stays->list);
     vector_free(&stays->entries);
     vector_free(&stays->ended);
+    vector_free(&stays->hints);
 }
 
-static struct stay *find_stay(const struct stays *stays, uint64_t epoch)
+struct stay *stays_find(const struct stays *stays, uint64_t epoch)
 {
     return vector_search(&stays->list, &epoch, compare_u64);
 }
@@ -56,7 +58,7 @@ static struct stay *add_stay(struct stays *stays, uint64_t epoch, uint32_t node)
 {
     vector_add(&stays->list, (struct stay){.epoch = epoch, .node = node});
     vector_sort(&stays->list, compare_u64);
-    return find_stay(stays, epoch);
+    return stays_find(stays, epoch);
 }
 
 void stays_begin(struct stays *stays, const struct head *head)
@@ -110,7 +112,7 @@ int writer_entry_read(struct prefix *prefix, uint64_t number, struct writer_entr
 static void refuse_entry(struct stays *stays, struct entry_seen *seen)
 {
     seen->again_at = clock_monotonic_ns() + min_u64(AGAIN_NS, stays->lease_ns);
-    if (find_stay(stays, seen->number))
+    if (stays_find(stays, seen->number))
         return;
     log_warn("nodes: writers/%016llx is damaged, and no head knows that node: the union of all "
              "nodes goes no further until it is written again",
@@ -156,7 +158,7 @@ static bool is_replaced(const struct head *head, const struct entry_seen *entry)
 
 static void note_stay(struct stays *stays, const struct head *head, const struct entry_seen *entry)
 {
-    struct stay *stay = find_stay(stays, entry->epoch);
+    struct stay *stay = stays_find(stays, entry->epoch);
     if (!stay && is_replaced(head, entry))
         return;
     if (!stay)
@@ -224,20 +226,19 @@ static int look_at_writers(struct stays *stays, const struct head *head)
     return 0;
 }
 
-/* The node that reserved the epoch; 0: none. If the entry cannot be read, a head may know its
- * stay. */
-static uint32_t node_of(const struct stays *stays, uint64_t epoch)
+/* If the entry cannot be read, a head may know its stay. */
+uint32_t stays_node_of(const struct stays *stays, uint64_t epoch)
 {
-    uint64_t number = epoch - epoch % NODE_BLOCK;
+    uint64_t number = node_block_of(epoch);
     const struct entry_seen *entry = vector_search(&stays->entries, &number, compare_u64);
-    const struct stay *stay = entry && entry->epoch ? NULL : find_stay(stays, number);
+    const struct stay *stay = entry && entry->epoch ? NULL : stays_find(stays, number);
     return stay ? stay->node : entry ? entry->node : 0;
 }
 
 bool stays_owns(const struct stays *stays, uint64_t epoch, uint64_t ino)
 {
-    uint32_t node = node_of(stays, epoch);
-    return node != 0 && node_of(stays, ID_EPOCH(ino)) == node;
+    uint32_t node = stays_node_of(stays, epoch);
+    return node != 0 && stays_node_of(stays, ID_EPOCH(ino)) == node;
 }
 
 /* --- feeds ------------------------------------------------------------------------------------ */
@@ -257,7 +258,7 @@ static int note_feed(const struct tier_object *object, void *arg)
     return 0;
 }
 
-static uint64_t told_up_to(const struct stay *stay)
+uint64_t stay_told_up_to(const struct stay *stay)
 {
     if (stay->feeds.count > 0)
         return stay->feeds.at[stay->feeds.count - 1].hi;
@@ -282,7 +283,7 @@ static const char *why_not_next(const struct stays *stays, const struct stay *st
         return "it lacks operations";
     if (!last && !stay->has_row && told->record_count > 0 && told->lo <= cut)
         return "it tells of rounds that the union is past: is a clock wrong?";
-    return told->lo > told_up_to(stay) ? NULL : "it tells of rounds that were told";
+    return told->lo > stay_told_up_to(stay) ? NULL : "it tells of rounds that were told";
 }
 
 static void refuse_feed(struct stays *stays, struct stay *stay, uint64_t round, const char *why)
@@ -304,6 +305,7 @@ static void accept_feed(struct stays *stays, struct stay *stay, const struct tol
                  (unsigned long long)told->hi, (unsigned long long)stay->epoch, stay->holder);
     stay->refused = stay->doubted = 0;
     stay->why = NULL;
+    hints_note(&stays->hints, told);
     vector_add(&stay->feeds, *told);
     if (stays->bytes + told->len > stays->bytes_max)
         told_forget(&stay->feeds.at[stay->feeds.count - 1]);
@@ -360,7 +362,7 @@ static bool is_next_to_read(const struct stay *stay, uint64_t round)
 {
     bool is_over = stay->has_row && stay->row.state == HEAD_WRITER_ENDED;
     bool is_blocked = is_over || stay->is_unknown || (stay->doubted && stay->doubted < round);
-    return round > max_u64(told_up_to(stay), stay->outdated) && !is_blocked &&
+    return round > max_u64(stay_told_up_to(stay), stay->outdated) && !is_blocked &&
            (!stay->refused || stay->refused == round);
 }
 
@@ -383,7 +385,7 @@ static int look_at_feeds(struct stays *stays, const struct head *head)
     int r = tier->ops->list(tier, "feeds", after, note_feed, &seen);
     vector_sort(&seen, compare_u64);
     for (size_t i = 0; i < seen.count && r == 0; i++) {
-        struct stay *stay = find_stay(stays, seen.at[i].epoch);
+        struct stay *stay = stays_find(stays, seen.at[i].epoch);
         if (!stay)
             continue; /* it joined after writers were listed, or was replaced */
         stay->heard_of = (int64_t)max_u64((uint64_t)stay->heard_of, (uint64_t)seen.at[i].modified);
@@ -415,20 +417,6 @@ uint64_t stay_round(const struct stay *stay, uint64_t round, uint64_t cut)
     uint64_t row = stay->row.state == HEAD_WRITER_ENDED ? round : stay->row.feed_round;
     row = min_u64(round, row);
     return row > cut ? row : 0;
-}
-
-uint64_t stays_round(const struct stays *stays, uint64_t round, uint64_t cut)
-{
-    bool changes = true;
-    while (changes && round > cut) {
-        changes = false;
-        for (size_t i = 0; i < stays->list.count; i++) {
-            uint64_t at = stay_round(&stays->list.at[i], round, cut);
-            changes = changes || at < round;
-            round = min_u64(round, at);
-        }
-    }
-    return round > cut && stays->list.count > 0 ? round : 0;
 }
 
 size_t stay_feeds_up_to(const struct stay *stay, uint64_t round)
@@ -566,6 +554,7 @@ void stays_merged(struct stays *stays, const struct head *head)
         }
         stay->has_row = true;
         stay->row = *row;
+        hints_forget(&stays->hints, stay->epoch, begins ? UINT64_MAX : head_round(head));
         forget_feeds(stays, stay, begins ? stay->feeds.count : count);
         if (begins)
             stay->refused = stay->doubted = 0;

@@ -15,7 +15,7 @@
  * numbers nothing before that time. One thread. */
 #pragma once
 
-#include "nodes/told.h"
+#include "nodes/hints.h"
 
 DEFINE_VECTOR(told_feeds, struct told);
 
@@ -65,6 +65,7 @@ struct stays {
     struct stay_list list; /* by epoch; without those replaced by a later stay of their node */
     VECTOR(struct entry_seen) entries; /* by number */
     struct numbers ended;              /* stays with a verdict; sorted */
+    struct hint_list hints;            /* of feeds that are not merged */
     uint64_t generation;               /* of the newest head */
     size_t bytes, bytes_max;           /* of feeds kept in memory */
     int64_t judge_at, ended_at;        /* monotonic: when to judge, and to list `ended`, again */
@@ -83,13 +84,17 @@ void stays_done(struct stays *stays);
 void stays_begin(struct stays *stays, const struct head *head);
 /* Lists writers, then feeds, and reads new ones. -EAGAIN: they changed meanwhile. */
 CAIRN_MUST_CHECK int stays_look(struct stays *stays, const struct head *head);
+/* The stay of that epoch. NULL: none is known. */
+struct stay *stays_find(const struct stays *stays, uint64_t epoch);
+/* The node that reserved the epoch; 0: none did. */
+uint32_t stays_node_of(const struct stays *stays, uint64_t epoch);
 /* Does the inode have a number reserved by the node of this stay? */
 bool stays_owns(const struct stays *stays, uint64_t epoch, uint64_t ino);
 
 /* The newest round that the stay determines, after `cut` and up to `round`; 0: none. */
 uint64_t stay_round(const struct stay *stay, uint64_t round, uint64_t cut);
-/* The newest such round that all stays determine. */
-uint64_t stays_round(const struct stays *stays, uint64_t round, uint64_t cut);
+/* The last round that it told of; 0: none. */
+uint64_t stay_told_up_to(const struct stay *stay);
 /* How many feeds of the stay a head for that round includes. */
 size_t stay_feeds_up_to(const struct stay *stay, uint64_t round);
 static inline bool stay_has_left(const struct stay *stay)
@@ -103,6 +108,13 @@ static inline bool stay_has_left(const struct stay *stay)
 CAIRN_MUST_CHECK int stays_fill_head(struct stays *stays, uint64_t round, struct head *head);
 /* The head was created: drops the feeds that it includes. */
 void stays_merged(struct stays *stays, const struct head *head);
+
+/* --- common_round.c --------------------------------------------------------------------------- */
+
+/* As stay_round(), of all stays together; no hint is contradicted there. */
+uint64_t stays_round(const struct stays *stays, uint64_t round, uint64_t cut);
+/* Names nodes whose rounds contradict a hint, once for each. */
+void stays_say_contradictions(struct stays *stays);
 
 /* --- verdicts.c ------------------------------------------------------------------------------- */
 

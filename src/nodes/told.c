@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nodes/told.h"
 
+#include "format/hint.h"
+
 #define INO_MAX ((1ull << 48) - 1)
 
 struct reading {
@@ -49,14 +51,17 @@ static bool record_is_possible(const struct feed *feed, const struct record *rec
 }
 
 static bool is_possible(const struct prefix *prefix, const struct feed *feed, uint64_t round,
-                        uint64_t epoch)
+                        uint64_t epoch, bool *ret_has_hints)
 {
     struct record rec;
     size_t at = 0;
     bool is = feed->hi == round && feed->epoch == epoch && numbers_are_possible(feed) &&
               memcmp(feed->history, prefix->local->sb.history, sizeof feed->history) == 0;
-    while (is && feed_next(feed, &at, &rec))
+    *ret_has_hints = false;
+    while (is && feed_next(feed, &at, &rec)) {
         is = record_is_possible(feed, &rec);
+        *ret_has_hints = *ret_has_hints || record_is_hint(&rec);
+    }
     return is;
 }
 
@@ -92,12 +97,14 @@ int told_read(struct prefix *prefix, uint64_t round, uint64_t epoch, struct told
     _cleanup_free_ struct feed *feed = xmalloc(sizeof *feed);
     uint8_t *bytes;
     size_t len;
+    bool has_hints;
     TRY(read_feed(prefix, round, epoch, feed, &bytes, &len));
-    if (!is_possible(prefix, feed, round, epoch)) {
+    if (!is_possible(prefix, feed, round, epoch, &has_hints)) {
         free(bytes);
         return -EUCLEAN;
     }
     note_feed(feed, ret);
+    ret->has_hints = has_hints;
     hash_feed(bytes, len, ret->hash);
     ret->bytes = bytes;
     ret->len = len;

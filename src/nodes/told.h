@@ -32,7 +32,8 @@ struct told {
     uint64_t from, to, lo, hi;
     uint8_t previous[HASH_LEN], hash[HASH_LEN];
     uint32_t record_count;
-    uint64_t head; /* of the node's own heads, the one that names its content */
+    bool has_hints; /* format/hint.h */
+    uint64_t head;  /* of the node's own heads, the one that names its content */
     struct told_totals totals;
     uint8_t *bytes; /* NULL: it is read again when it is merged */
     size_t len;

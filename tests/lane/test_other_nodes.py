@@ -7,6 +7,7 @@ import torch
 
 import remote as remotes
 import rig
+from processes import free_port
 
 pytestmark = pytest.mark.needs_mount
 TAKEN_S = 30
@@ -35,6 +36,34 @@ def await_state(path, wanted):
             return False
 
     rig.poll(shows, TAKEN_S, path)
+
+
+RANKS = """
+import sys
+import torch, torch.distributed as dist
+import cairnfs
+from cairnfs import _ranks
+dist.init_process_group("gloo")
+directory = sys.argv[1 + dist.get_rank()]
+save = cairnfs.save({"x": torch.ones(1000)}, f"{directory}/shard{dist.get_rank()}")
+_ranks.marker_behind_all(f"{directory}/marker", b"done", [save])
+save.result()
+_ranks.wait()
+dist.barrier()
+"""
+
+
+def test_a_marker_behind_the_ranks_of_all_nodes_says_what_it_lies_behind(two, python):
+    """The newest operation of each node, when its rank had saved, lies beside it. What reads the mount as any directory does not see that."""
+    meet = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [python.start(RANKS, [mount.mnt for mount in two], {**meet, "RANK": str(rank)}) for rank in range(2)]
+    assert [rank.wait(rig.PATIENCE * 60) for rank in ranks] == [0, 0]
+    word, *numbers = os.getxattr(two[0].mnt, "user.cairn.behind").split()
+    nodes = {int(number) >> 40 for number in numbers}
+    assert word == b"1" and len(nodes) == len(numbers) == 2, numbers
+    assert os.listxattr(two[0].mnt) == []
+    for mount in two:
+        rig.poll(lambda mount=mount: {"marker", "shard0", "shard1"} <= set(os.listdir(mount.mnt)), TAKEN_S, "all files")
 
 
 def test_loads_of_another_nodes_file(lane, two):

@@ -163,6 +163,35 @@ def test_a_clock_that_lies(node):
     assert not told(mount)
 
 
+def test_markers_of_clocks_that_lie(node):
+    """Nothing tells the time, and a clock that is six seconds behind passes for right. A marker is in no head without the file that it lies
+    behind, as its hint says, and the log names the two nodes."""
+    a, b = node({**FOREIGN, "CLOCK_KERNEL": "0.02"}), node({**FOREIGN, "CLOCK_KERNEL": "0.02"})
+    a.clock.set("-6")
+    for mount in (a, b):
+        mount.mount()
+        rig.write_file(os.path.join(mount.mnt, f"first-{mount is a}"), b"first")
+        mount.wait_remote()
+    for step in range(8):
+        rig.write_file(os.path.join(b.mnt, f"shard{step}"), os.urandom(100))
+        os.setxattr(a.mnt, "user.cairn.behind", b"1 " + os.getxattr(b.mnt, "user.cairn.newest"))
+        rig.write_file(os.path.join(a.mnt, f"marker{step}"), b"done")
+        time.sleep(0.9)  # so that rounds come between
+    for mount in (a, b):
+        mount.wait_remote()
+    assert "contradict each other" in a.log() + b.log()
+    heads = campaign.heads_of(a.shared)
+    for number in heads:
+        copy = campaign.at_head(a.shared, number)
+        names = campaign.listed(a, copy)[0].keys()
+        assert all(f"shard{name.removeprefix('marker')}" in names for name in names if name.startswith("marker")), (number, names)
+        copy.wipe()
+    assert len(heads) > 1 and "marker7" in names
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.setxattr(a.mnt, "user.cairn.behind", b"1 x")
+    assert os.listxattr(a.mnt) == []
+
+
 def test_a_daemon_that_stood_still(node):
     mount = node().mount()
     mount.wait_remote()

@@ -226,6 +226,32 @@ def test_a_daemon_that_is_killed_ends_nothing(node):
     assert aside(a) == aside(b) == []
 
 
+def merges(mount):
+    return bool(mount.status()["remote"].get("nodes", {}).get("merges"))
+
+
+def test_the_node_that_merges_stays_away(node):
+    """Another one merges after its lease, and the others go on without it. When it comes back, it has what they have."""
+    nodes = begin(node, 3)
+    first = rig.poll(lambda: [mount for mount in nodes if merges(mount)], TAKEN_S, "a node to merge")[0]
+    others = [mount for mount in nodes if mount is not first]
+    first.kill9()
+    for mount in others:
+        await_back(mount)
+    rig.poll(lambda: any(map(merges, others)), TAKEN_S, "another one to merge")
+    for number, mount in enumerate(others):
+        save_soon(mount, f"without-{number}")
+    for mount in others:
+        for number in range(2):
+            see(mount, f"without-{number}")
+    first.mount()
+    for number in range(2):
+        see(first, f"without-{number}", BACK_S)
+    save_soon(first, "again")
+    for mount in others:
+        see(mount, "again")
+
+
 def test_a_node_that_slept_acknowledges_nothing(node):
     """Others ended it meanwhile: what its processes would write then, others would never see."""
     a, b = begin(node)
