@@ -10,7 +10,7 @@ An audit hook and wrappers (_watch.py) see Python's acts on files, programs and 
 - A program, a fork, a message to another process waits for all names.
 - Writes through descriptors and maps are not seen: while one is open for writing on the filesystem, torch.save is not lazy.
 
-docs/architecture-client.md has the proof, docs/lazy-saves.md the limits.
+docs/architecture-client.md has the proof, docs/lazy-saves-in-detail.md the limits.
 """
 import contextlib
 import operator

@@ -19,7 +19,7 @@
 #include "client/signals.h"
 
 /* Size limit of a nameless file on a mount: half of the table of ranges of its stage, which covers
- * 16 times the stage, or 8 GiB with the smallest table (docs/semantics.md); and half of that, as
+ * 16 times the stage, or 8 GiB with the smallest table (docs/posix.md); and half of that, as
  * there are other files. */
 #define NAMELESS_STAGES 8
 #define NAMELESS_LEAST (4 * GIB)

@@ -349,8 +349,8 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
     remote_address_done(&address);
     if (o->remote.endpoint_url && strchr(o->remote.endpoint_url, '@'))
         return text_fail(ret_error, -EINVAL,
-                         "option endpoint_url: credentials are not allowed in an address; see 'A "
-                         "remote' in docs/operations.md for where to put them");
+                         "option endpoint_url: credentials are not allowed in an address; see "
+                         "'Credentials' in docs/operations-remote.md for where to put them");
     if (o->read_only && o->remote.takeover)
         return text_fail(ret_error, -EINVAL,
                          "options ro and takeover exclude each other; leave one out");

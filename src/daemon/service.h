@@ -65,7 +65,7 @@ void service_free(struct service *service);
  * through control_add_u64().
  *
  *   {"verb":"status"}
- *      -> the status object (docs/operations.md)
+ *      -> the status object (man cairn-status)
  *   {"verb":"need","ino":N,"level":"nvme"|"remote"}
  *      -> {"seq":S,"generation":G,"bytes":B}: all on that path is at the level when its horizon is
  *         at S or later, in that generation (of several nodes, else 0)

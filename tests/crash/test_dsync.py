@@ -19,7 +19,7 @@ def buffer(length, shift):
 
 
 def requests_of(length, shift):
-    """docs/semantics.md, "How much of a write is atomic"."""
+    """docs/posix.md, "How much of a write is atomic"."""
     first = min(length, MOST - shift)
     return 1 + -(-(length - first) // MOST)
 

@@ -137,7 +137,7 @@ def test_the_journal_ends_where_all_sessions_are_short(cairn, mnt):
 
 class CutsWithoutView(test_power.Cuts):
     """The view of every other cut is lost: it is made from the snapshot. The noise is more than the stage's log takes while NVMe is
-    busy, so drafts are sealed at any time (docs/semantics.md)."""
+    busy, so drafts are sealed at any time (docs/posix.md)."""
 
     loose = {"idle": 0}
 

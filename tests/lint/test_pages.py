@@ -15,7 +15,7 @@ GONE = {"meta", "persist"}  # components that there were
 
 def pages():
     found = [*glob.glob(os.path.join(ROOT, "*.md")), os.path.join(ROOT, "contrib", "README.md"),
-             *glob.glob(os.path.join(ROOT, "docs", "*.md"))]
+             *glob.glob(os.path.join(ROOT, "docs", "**", "*.md"), recursive=True)]
     return sorted(os.path.relpath(path, ROOT) for path in found)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the history knows (docs/semantics.md, "When a change becomes part of the history"): the states that a power
+"""What the history knows (docs/posix.md, "When a change becomes part of the history"): the states that a power
 cut may leave, oldest first, from the last barrier on."""
 import collections
 

@@ -213,7 +213,7 @@ def descriptors_allowed(count):
 
 
 def test_scattered_writes_to_what_has_no_name(cairn):
-    """docs/semantics.md, unlink while open: one in each MiB, which cannot be gathered, fill the stage's tables and get ENOSPC, soon, and
+    """docs/posix.md, unlink while open: one in each MiB, which cannot be gathered, fill the stage's tables and get ENOSPC, soon, and
     not after a pack for each of them; there is room for others."""
     cairn.mount(stage="64M", nvme="4G")
     with open(cairn.mnt + "/file", "w+b", 0) as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that the mount does otherwise than ext4 in the scripts: {script: {label: (on ext4, here)}}. docs/semantics.md says why."""
+"""All that the mount does otherwise than ext4 in the scripts: {script: {label: (on ext4, here)}}. docs/posix.md says why."""
 
 DIFFERENCES = {
     # ACLs are refused.

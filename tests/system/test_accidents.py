@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worst accidents of docs/operations-recover.md: the commands of the page, as they stand there, bring all bytes back."""
+"""The worst accidents, of docs/tasks/undelete.md and overwritten.md: the commands of the pages, as they stand there, bring all bytes back."""
 import os
 import subprocess
 import sys

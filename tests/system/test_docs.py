@@ -11,7 +11,7 @@ import pytest
 
 from sources import ROOT, read
 
-PAGES = ["README.md", *sorted(os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "docs", "*.md")))]
+PAGES = ["README.md", *sorted(os.path.relpath(path, ROOT) for path in glob.glob(os.path.join(ROOT, "docs", "**", "*.md"), recursive=True))]
 OPTIONS = ["docs/operations.md", "docs/operations-remote.md"]
 FLAG = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
 COMMAND = re.compile(r"(?:^|[`$(]) *(?:[\w./-]*/)?cairn ([a-z]+)((?: [^`|;&\n#]*)?)", re.M)
