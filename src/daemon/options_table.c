@@ -20,29 +20,36 @@ static const char *const checksum_words[] = {"auto", "crc32", "md5", "none", NUL
 /* clang-format off */
 const struct option_spec option_table[] = {
     {OPTION("stage_dir", TIERS, PATH, stage_dir), .min = 1, .max = 4000, .fallback = "/dev/shm",
-     .help = "directory of the stage: a tmpfs that outlives the daemon"},
+     .help = "directory of the stage: a tmpfs that outlives the daemon, such as one with "
+             "huge pages"},
     {OPTION("stage", TIERS, SIZE, stage_bytes), .min = STAGE_SIZE_MIN, .max = 1ull << 46,
      .fallback = "0",
      .help = "size of the stage, the memory for data not yet on NVMe; 0: a quarter of what "
-             "machine and cgroup allow"},
+             "machine and cgroup allow. Give it the checkpoint of this node, such as 16G: if "
+             "it is smaller, writers wait for the disk"},
     {OPTION("nvme", TIERS, SIZE, nvme_bytes), .min = 100 * MIB, .max = 1ull << 56, .fallback = "0",
-     .help = "maximum size of the store on its disk; 0: the size of the disk"},
+     .help = "maximum size of the store on its disk; 0: the size of the disk. Give it to "
+             "leave room for others, such as 500G: if it is full and nothing can be evicted, "
+             "writes fail with ENOSPC"},
     {OPTION("cache_size", TIERS, SIZE, nvme_bytes), .min = 100 * MIB, .max = 1ull << 56,
      .alias_of = "nvme", .help = "the same as nvme"},
     {OPTION("fsync", TIERS, ENUM, fsync), .fallback = "nvme", .words = fsync_words,
-     .help = "the tier that fsync waits for; with stage, power loss may lose data that was "
-             "fsynced"},
+     .help = "the tier that fsync waits for. With stage it returns at once, for programs "
+             "that fsync often, and power loss may lose data that was fsynced; with remote "
+             "it survives the node, and waits for the upload"},
     {OPTION("writeback_threads", TIERS, COUNT, writeback_threads), .min = 1,
      .max = STORE_WRITEBACK_THREADS_MAX, .fallback = "2",
      .help = "number of threads that write data from the stage to NVMe"},
     {OPTION("writeback_limit", TIERS, SIZE, writeback_limit), .min = 4 * KIB, .max = 1ull << 46,
      .fallback = "0",
-     .help = "bytes per second that these may write; lifted while an fsync, wait or umount "
-             "waits; 0: no limit"},
+     .help = "bytes per second that these may write, such as 500M on a disk that others use; "
+             "lifted while an fsync, wait or umount waits; 0: no limit. If saves are faster, "
+             "the stage fills and writers wait"},
     {OPTION("writeback_delay", TIERS, DURATION, writeback_delay_ns), .max = HOUR_NS,
      .fallback = "1s",
-     .help = "time that data may stay in the stage before it is written; data deleted sooner is "
-             "never written"},
+     .help = "time that data may stay in the stage before it is written; data deleted sooner "
+             "is never written. A longer time, such as 10s, spares the disk files that live "
+             "shortly, and power loss loses as much more"},
     {OPTION("reduce", TIERS, ENUM, reduce), .fallback = "auto", .words = reduce_words,
      .help = "reduction of chunks: fast (tensors and text, each chunk by itself), dense "
              "(besides, in the remote and in old files, tensors by others), or off (stored as "
@@ -94,23 +101,31 @@ const struct option_spec option_table[] = {
     {OPTION("ca_bundle", REMOTE, PATH, remote.ca_bundle), .min = 1, .max = 4000,
      .help = "file with the certificates to trust (else AWS_CA_BUNDLE, the system's)"},
     {OPTION("connections", REMOTE, COUNT, remote.connections), .min = 1, .max = 512,
-     .fallback = "32", .help = "maximum number of connections"},
+     .fallback = "32",
+     .help = "maximum number of connections. Fewer, such as 4, on a slow line: each must "
+             "move 1 KiB a second"},
     {OPTION("remote_timeout", REMOTE, DURATION, remote.timeout_ns), .min = SECOND_NS,
      .max = 24 * HOUR_NS, .fallback = "60s",
-     .help = "time that one call keeps retrying; uploads are retried for ever"},
+     .help = "time that one call keeps retrying, and then fails with EIO; uploads are "
+             "retried for ever"},
     {OPTION("upload_threads", REMOTE, COUNT, remote.upload_threads), .min = 1, .max = 64,
-     .fallback = "4", .help = "number of packs uploaded in parallel"},
+     .fallback = "4",
+     .help = "number of packs uploaded in parallel; each takes 31 MiB of memory"},
     {OPTION("fetch_threads", REMOTE, COUNT, remote.fetch_threads), .min = 1, .max = 64,
      .fallback = "16",
-     .help = "number of ranges of up to 8 MiB fetched in parallel, ahead of readers"},
+     .help = "number of ranges of up to 8 MiB fetched in parallel, ahead of readers; each "
+             "takes as much memory"},
     {OPTION("upload_limit", REMOTE, SIZE, remote.upload_limit), .min = 4 * KIB, .max = 1ull << 46,
      .fallback = "0",
-     .help = "bytes per second that may be uploaded; lifted while a call waits for the remote; "
-             "0: no limit"},
+     .help = "bytes per second that may be uploaded, such as 100M to leave the network to "
+             "the training; lifted while a call waits for the remote; 0: no limit. If saves "
+             "are faster, the remote falls behind"},
     {OPTION("lease", REMOTE, DURATION, remote.lease_ns), .min = SECOND_NS, .max = 24 * HOUR_NS,
      .fallback = "60s",
-     .help = "time after which a writer that did not renew its lease may be replaced by another "
-             "mount"},
+     .help = "time after which a writer that did not renew its lease may be replaced by "
+             "another mount; the same on all machines. A longer one, such as 5m, bears "
+             "longer outages and costs fewer requests, and another machine waits as long "
+             "after a death"},
     {OPTION("nodes", REMOTE, SET, remote.nodes),
      .help = "this mount is one of several nodes that write the remote together"},
     {OPTION("convert", REMOTE, SET, remote.converts),
@@ -137,12 +152,15 @@ const struct option_spec option_table[] = {
              "only one"},
     {OPTION("gc_grace", REMOTE, DURATION, remote.gc_grace_ns), .max = 8760 * HOUR_NS,
      .fallback = "1h",
-     .help = "time that unreferenced objects are kept, for readers that lag behind"},
+     .help = "time that unreferenced objects are kept, for readers that lag behind and for "
+             "undelete. It must be longer than a restore takes, or reads fail; a longer one, "
+             "such as 24h, costs the bytes of deleted files"},
     {OPTION("rollback_keep", REMOTE, DURATION, remote.rollback_keep_ns), .max = 8760 * HOUR_NS,
      .fallback = "336h",
      .help = "time that the heads which rollback gave up are kept, with all that they name"},
     {OPTION("follow", REMOTE, DURATION, remote.follow_ns), .max = 24 * HOUR_NS, .fallback = "10s",
-     .help = "with ro: interval of looking for newly published states; 0: never"},
+     .help = "with ro: interval of looking for newly published states; 0: never. A shorter "
+             "one costs more requests"},
     {OPTION("at", REMOTE, STRING, remote.at), .min = 1, .max = 100,
      .help = "with ro: show the newest state that is not later than this, and follow none: a "
              "head's number, a snapshot's name, a time such as 2026-11-28T20:59:08Z, or how long "
@@ -158,11 +176,12 @@ const struct option_spec option_table[] = {
     {OPTION("log_level", DAEMON, ENUM, log_level), .fallback = "info", .words = log_level_words,
      .help = "lowest level that is logged"},
     {OPTION("metrics", DAEMON, STRING, metrics), .min = 1, .max = 100,
-     .help = "ADDRESS:PORT that serves /metrics and /healthz over HTTP, such as 127.0.0.1:9464 "
-             "or [::1]:9464"},
+     .help = "ADDRESS:PORT that serves /metrics and /healthz over HTTP, such as "
+             "127.0.0.1:9464 or [::1]:9464. There is no password: who reaches it reads "
+             "figures and paths"},
     {OPTION("successor", DAEMON, ENUM, successor), .fallback = "auto", .words = successor_words,
      .help = "whether a successor takes over the mount when the daemon dies; auto: on in the "
-             "background"},
+             "background. Without one, programs get errors until the next mount"},
     {OPTION("crash_window", DAEMON, DURATION, crash_window_ns), .max = HOUR_NS, .fallback = "10s",
      .help = "a daemon that dies sooner has died quickly; after six in a row the mount is given "
              "up; 0: never"},
