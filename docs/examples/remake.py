@@ -138,7 +138,7 @@ class Examples:
                   "cairn warmup /mnt/ckpt/step1000")
         self.do("cairn umount /mnt/ckpt; cairn umount /mnt/other")
 
-    # The accidents of docs/tasks/undelete.md and overwritten.md, each repaired by the commands that the page has; at the end all bytes are back.
+    # The accidents of docs/tasks/undelete.md and overwritten.md, each repaired by the commands of the page: all bytes are back.
 
     def run(self, number):
         """A mount on a remote of its own, with a run of two checkpoints. Each becomes part of it at once, so that it is one state."""

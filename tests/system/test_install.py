@@ -34,7 +34,8 @@ INSTALLED = {
           for top, _, names in os.walk(ROOT + "/contrib") for name in names),
         *("doc/cairnfs/" + name
           for name in ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/save.c",
-                       *sorted("contents.md" if name == "README.md" else name for name in os.listdir(ROOT + "/docs") if name.endswith(".md")),
+                       *sorted("contents.md" if name == "README.md" else name
+                               for name in os.listdir(ROOT + "/docs") if name.endswith(".md")),
                        *(f"{part}/{name}" for part in ("notes", "tasks") for name in sorted(os.listdir(f"{ROOT}/docs/{part}")))]),
     ],
 }

@@ -33,7 +33,7 @@ class Reader:
         self.root, self.time = root, None
         self.work, commands = rig.mkdir(os.path.join(root, "work")), rig.mkdir(os.path.join(root, "bin"))
         os.symlink(binary, os.path.join(commands, "cairn"))
-        for name in ("nvme", "nfs/bucket", "mnt/ckpt", "mnt/alice", "mnt/bob", "data", "backup"):
+        for name in ("nvme", "nfs/bucket/alice", "nfs/bucket/bob", "mnt/ckpt", "mnt/alice", "mnt/bob", "data", "backup"):
             os.makedirs(os.path.join(root, name))
 
     def begin(self):
