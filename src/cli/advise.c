@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn advise: how often to save, from the checkpoints that are on a mount, and from how long its
- * tiers took for what was written since the mount.
+/* cairn advise: how often to save, from the checkpoints on a mount, and from the time that its
+ * tiers took for the data written since the mount.
  *
  * A save that blocks the training for C seconds, every T seconds, costs C/T of the run. A failure
- * loses T/2 on average: T/2M of the run, where one comes every M seconds. The sum is least at
- * T = sqrt(2 C M) (Young, Daly). A tier that needs longer than T for a checkpoint falls behind. */
+ * loses T/2 on average: T/2M of the run, with one failure every M seconds. The sum is least at T =
+ * sqrt(2 C M) (Young, Daly). A tier that needs longer than T for a checkpoint falls behind. */
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,15 +21,15 @@
 #include "cli/json.h"
 #include "cli/mounts.h"
 
-#define NEWEST 10u     /* checkpoints that are looked at */
-#define ASKED_MAX 256u /* files of each whose beginning is asked for */
+#define NEWEST 10u     /* checkpoints that are considered */
+#define ASKED_MAX 256u /* files of each whose creation time is requested */
 #define DEPTH_MAX 8u
 #define DAY_NS (86400 * 1000000000ll)
 
-/* One of a series: a file, or a directory with all that is below. */
+/* One checkpoint of a series: a file, or a directory with everything below it. */
 struct checkpoint {
     char *path;
-    double began, ended; /* seconds since 1970: its first file was made, its last one written */
+    double began, ended; /* seconds since 1970: its first file was created, its last one written */
     uint64_t files, bytes;
 };
 DEFINE_VECTOR(checkpoints, struct checkpoint);
@@ -44,12 +44,13 @@ struct advise {
 };
 
 struct advice {
-    double bytes;        /* of a checkpoint */
-    double now;          /* between two of them; 0: there is one */
-    double blocked;      /* by a save */
-    bool is_lazy;        /* that was measured by cairnfs.save; else it is the time to write it */
-    double nvme, remote; /* until the tier has it; 0: that is not known */
-    double least, best;  /* between two of them */
+    double bytes;   /* of a checkpoint */
+    double now;     /* seconds between two of them at present; 0: there is one */
+    double blocked; /* by a save */
+    /* measured by cairnfs.save; else `blocked` is the time to write the checkpoint */
+    bool is_lazy;
+    double nvme, remote; /* seconds until the tier has it; 0: not known */
+    double least, best;  /* seconds between two of them */
 };
 
 static int by_end(const void *a, const void *b)
@@ -67,7 +68,7 @@ static void checkpoints_done(struct checkpoints *list)
 
 /* --- one checkpoint --------------------------------------------------------------------------- */
 
-/* What FUSE tells nobody: when the file was made. 0: that is not known. */
+/* Returns when the file was created, which FUSE does not report. 0: not known. */
 static double created(const struct advise *a, uint64_t ino)
 {
     _cleanup_json_ cJSON *reply = NULL;
@@ -88,7 +89,7 @@ static void add_file(const struct advise *a, const struct stat *st, struct check
     to->bytes += (uint64_t)st->st_size;
 }
 
-/* Regular files at and below `path`. */
+/* Measures the regular files at and below `path`. */
 static int measure(const struct advise *a, const char *path, struct checkpoint *ret)
 {
     char *paths[] = {(char *)path, NULL};
@@ -105,7 +106,7 @@ static int measure(const struct advise *a, const char *path, struct checkpoint *
 
 /* --- a series --------------------------------------------------------------------------------- */
 
-/* "step*.pt" of "step1000.pt". False: it has no number. */
+/* Returns "step*.pt" of "step1000.pt". False: the name has no number. */
 static bool pattern_of(const char *name, char ret[NAME_MAX + 1])
 {
     bool has_number = false;
@@ -120,8 +121,8 @@ static bool pattern_of(const char *name, char ret[NAME_MAX + 1])
     return has_number;
 }
 
-/* What has a number in its name or, with `directories`, the directories that have none: as
- * checkpoints whose end is the time of the entry itself. `pattern` NULL: any. */
+/* Lists entries with a number in their names or, with `directories`, the directories without one:
+ * as checkpoints whose end is the time of the entry itself. `pattern` NULL: any. */
 static int list_directory(const char *directory, const char *pattern, bool directories,
                           struct checkpoints *ret)
 {
@@ -152,7 +153,7 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The newest of those of one name but for numbers, with their content. */
+/* Takes the newest entries whose names differ only in numbers, and measures their content. */
 static int take_series(struct advise *a, const char *directory, const char *pattern)
 {
     _cleanup_(checkpoints_done) struct checkpoints found = {0};
@@ -169,8 +170,8 @@ static int take_series(struct advise *a, const char *directory, const char *patt
     return r;
 }
 
-/* Of a path with a number: those beside it. Of a directory, the mountpoint among them: the newest
- * below. */
+/* For a path with a number: the series beside it. For a directory, also the mountpoint: the newest
+ * series below it. */
 static int find_series(struct advise *a, const char *mountpoint, const char *path)
 {
     _cleanup_free_ char *at = path_absolute(path);
@@ -217,7 +218,8 @@ static double median_of(const struct checkpoints *series, enum measure what)
     return count == 0 ? 0 : (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
-/* Seconds that the tier takes for a checkpoint, as it did for all that was written. */
+/* Returns the seconds that the tier takes for a checkpoint, at its rate for everything that was
+ * written. */
 static double tier_seconds(const cJSON *status, const char *tier, double bytes)
 {
     double written = json_number(json_part(status, "mount"), "written_bytes_total");
@@ -260,7 +262,7 @@ static void print_tier(const char *label, double seconds, bool limits)
         (void)printf("%-32s not known: nothing was written since the mount\n", label);
 }
 
-/* What saves and failures cost at this interval. */
+/* Prints the costs of saves and failures at this interval. */
 static void print_cost(const struct advise *a, const struct advice *advice, const char *what,
                        double interval)
 {

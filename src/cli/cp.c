@@ -28,11 +28,11 @@ struct copying {
     struct source source;
     struct copy *copy;
     bool is_recursive, is_partial, is_json;
-    bool replaces;       /* restore: files that are there */
-    const char *to;      /* restore: the new path; NULL: as it was */
+    bool replaces;       /* restore: existing files */
+    const char *to;      /* restore: the new path; NULL: the former one */
     const char *at;      /* WHEN; NULL: the newest state */
     const char *past;    /* restore: PATH in .history; NULL: the mount does not show it */
-    const char *past_of; /* restore: the path that it becomes */
+    const char *past_of; /* restore: the local path of its content */
     bool to_output;
     cJSON *problems; /* with is_json */
     struct copy_result result;
@@ -40,7 +40,7 @@ struct copying {
 
 extern const struct command restore_command;
 
-/* The place that something is copied to. */
+/* The target of a copy. */
 struct place {
     int dir_fd;
     char *directory; /* its path */
@@ -143,7 +143,7 @@ static int find_place(const struct copying *c, const char *local, const char *na
     struct stat st;
     bool exists = stat(local, &st) == 0, into = exists && S_ISDIR(st.st_mode);
     *ret = (struct place){.dir_fd = -1};
-    if (!into && *name == '\0' && is_directory) { /* all of a directory: LOCAL becomes it */
+    if (!into && *name == '\0' && is_directory) { /* the whole directory: LOCAL becomes it */
         if (mkdir(local, 0777) < 0)
             return complain(c->command->name, "cannot create %s: %s", local, strerror(errno));
         into = true;
@@ -211,7 +211,7 @@ static int copy_operand(struct copying *c, const char *text, const char *local)
 
 /* --- to standard output ----------------------------------------------------------------------- */
 
-/* SOURCE:PATH, or a path, on a mount: its path there. NULL: it is on none. Caller frees. */
+/* Returns the path of SOURCE:PATH, or of a path, on a mount. NULL: it is on none. Caller frees. */
 static char *find_mounted(const char *text)
 {
     _cleanup_free_ char *source = NULL;
@@ -295,7 +295,7 @@ static int check_local(const struct copying *c, char **operands, size_t count)
                           operands[count - 1]);
 }
 
-/* The last line, where it is not that all went well. */
+/* The last line, if something failed. */
 static void print_result(const struct copying *c)
 {
     const struct copy_result *result = &c->result;
@@ -324,7 +324,7 @@ static void print_json(const struct copying *c, const char *local, int code)
     json_print(json);
 }
 
-/* All that can be copied is copied, whatever became of the others. */
+/* Copies everything that can be copied, also after failures of others. */
 static int copy_operands(struct copying *c, char **operands, size_t count)
 {
     int code = CLI_OK;
@@ -399,7 +399,7 @@ const struct command cp_command = {
 
 /* --- restore ---------------------------------------------------------------------------------- */
 
-/* The mount that PATH is on, though it need not be there, and what is behind the mountpoint. */
+/* Finds the mount of PATH, which need not exist, and the part behind the mountpoint. */
 static int find_mount(const struct copying *c, const char *path, const struct mount_list *mounts,
                       const struct mount_entry **ret, char **ret_below)
 {
@@ -416,7 +416,7 @@ static int find_mount(const struct copying *c, const char *path, const struct mo
     return CLI_OK;
 }
 
-/* SOURCE:PATH of the mount's remote, or of its store without one. Caller frees. */
+/* Returns SOURCE:PATH of the mount's remote, or without one of its store. Caller frees. */
 static int find_source(const struct copying *c, const struct mount_entry *mount, const char *below,
                        char **ret)
 {
@@ -429,7 +429,7 @@ static int find_source(const struct copying *c, const struct mount_entry *mount,
     return CLI_OK;
 }
 
-/* Makes the directory that a path lies in, as far as it is not there. */
+/* Creates the missing parent directories of a path. */
 static int make_parents(const struct copying *c, const char *path)
 {
     _cleanup_free_ char *copy = xstrdup(path);
@@ -465,12 +465,12 @@ static int restore_node(struct copying *c, const struct source_node *node, const
 
 struct restoring {
     const struct mount_entry *mount;
-    const char *below; /* the path there */
+    const char *below; /* the path in the mount */
     const char *text;  /* SOURCE:PATH */
 };
 
-/* Where the mount shows the same state. The number of a head that only a name keeps is not there:
- * then its name is. */
+/* Finds where the mount shows the same state. The number of a head that only a name keeps is not
+ * listed there: then its name is. */
 static char *find_past(const struct copying *c, const struct mount_entry *mount, const char *below)
 {
     unsigned long long head = reader_shown_head(c->source.store);
@@ -504,7 +504,7 @@ static int restore_path(struct copying *c, const char *path, const struct mount_
         code = find_source(c, mount, below, &text);
     if (code != CLI_OK)
         return code;
-    /* Of all of the mount the content goes into its root. */
+    /* The content of the whole mount is copied into its root. */
     bool is_root = below[strspn(below, "/")] == '\0';
     target = c->to     ? xstrdup(c->to)
              : is_root ? xasprintf("%s/.", mount->mountpoint)

@@ -39,7 +39,7 @@ static int look_for_remote(const struct call *call, bool *ret)
     return CLI_OK;
 }
 
-/* All that was written before is to be in it: waits for that. */
+/* Waits until everything that was written before can be part of the snapshot. */
 static int await_stored(const struct call *call, bool has_remote, uint64_t *ret_seq)
 {
     _cleanup_json_ cJSON *reply = NULL;
@@ -58,7 +58,7 @@ static int await_stored(const struct call *call, bool has_remote, uint64_t *ret_
     return horizon_wait(call->command->name, &goal, 1, horizon_deadline(-1), &left);
 }
 
-/* The uploader does it between two rounds. *ret_reply: how it ended. */
+/* The uploader carries the request out between two rounds. *ret_reply: the result. */
 static int await_end(const struct call *call, uint64_t number, cJSON **ret_reply)
 {
     for (;;) {
@@ -148,7 +148,7 @@ static int change_names(struct call *call, const char *kind, char **operands)
 
 /* --- the list --------------------------------------------------------------------------------- */
 
-/* A remote, a store, or those of a mount. */
+/* Returns the source: a remote, a store, or that of a mount. */
 static char *source_of(struct call *call, const char *operand, int *ret_code)
 {
     _cleanup_json_ cJSON *status = NULL;

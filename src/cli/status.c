@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn status: state, backlog and trouble in about nine lines. All figures
- * come with -v, from their table. */
+/* cairn status: state, backlog and trouble in about nine lines. With -v all figures are printed,
+ * from their table. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
@@ -23,7 +23,7 @@
 
 static void print_row(const char *label, const char *fmt, ...) CAIRN_PRINTF(2, 3);
 
-/* Control characters of paths in it are hidden. */
+/* Control characters of paths are replaced. */
 static void print_row(const char *label, const char *fmt, ...)
 {
     va_list ap;
@@ -334,7 +334,7 @@ static void print_remote(const cJSON *remote)
 
 /* --- all figures ------------------------------------------------------------------------------ */
 
-/* The encodings of chunks that went to a tier since the mount. */
+/* The encodings of chunks that were written to a tier since the mount. */
 static void print_encodings(const cJSON *encodings)
 {
     const cJSON *one;

@@ -15,7 +15,7 @@
 
 #define FILE_NAME "snapshot"
 #define SPACE_SHARE 10u
-#define NAMED_MAX 5u /* by one message */
+#define NAMED_MAX 5u /* in one message */
 
 static char *path_of(const struct local_snapshots *snapshots, uint64_t number, const char *suffix,
                      const char *below)
@@ -32,7 +32,7 @@ static void unpin(struct local_snapshots *snapshots, const struct pack_ids *pack
         packs_unpin(snapshots->store->commit.packs, packs->at[i]);
 }
 
-/* -EBUSY: one of them is about to go. */
+/* -EBUSY: one of the packs is about to be dropped. */
 static int pin(struct local_snapshots *snapshots, const struct pack_ids *packs)
 {
     for (size_t i = 0; i < packs->count; i++)
@@ -64,7 +64,7 @@ static int add_known(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* A pack that the view does not know is gone, and with it content of the snapshot. */
+/* A pack that the view does not have is gone, and with it content of the snapshot. */
 static int check_packs(const struct pack_ids *packs, const struct pack_ids *known)
 {
     for (size_t i = 0; i < packs->count; i++)
@@ -73,7 +73,7 @@ static int check_packs(const struct pack_ids *packs, const struct pack_ids *know
     return 0;
 }
 
-/* One that cannot be read now is not given up for that. */
+/* A snapshot that cannot be read just now is not given up. */
 static int load_state(struct local_snapshots *snapshots, uint64_t number,
                       const struct pack_ids *known)
 {
@@ -94,7 +94,7 @@ static int load_state(struct local_snapshots *snapshots, uint64_t number,
     return 0;
 }
 
-/* Those that were not whole yet, were being given up or were deleted. */
+/* Removes snapshots that were not complete yet, were being given up or were deleted. */
 static void remove_leftovers(struct local_snapshots *snapshots, struct names *names)
 {
     for (size_t i = names->count; i-- > 0;) {
@@ -199,7 +199,7 @@ static void list_needs(struct local_snapshots *snapshots, struct pack_ids *ret_n
     }
 }
 
-/* Adds the packs that one state alone needs to its sum. */
+/* Adds to the sum of each state the packs that only this state needs. */
 static void sum_needs(struct view *view, const struct pack_needs *needs, uint64_t *sums)
 {
     for (size_t i = 0; i < needs->count; i++) {
@@ -288,8 +288,8 @@ static int add_needed(const struct view_pack *pack, void *arg)
     return 0;
 }
 
-/* None comes again, also if all that had one were given up, and the clock goes back: inodes that
- * the kernel knows carry them. */
+/* No number is used again, even if all snapshots were given up, and the clock goes back: the kernel
+ * knows inodes that contain it. */
 static int new_number(struct local_snapshots *snapshots, uint64_t *ret)
 {
     _cleanup_free_ char *path = xasprintf("%s/last", snapshots->path), *text = NULL;
@@ -421,7 +421,7 @@ void local_snapshots_follow(struct local_snapshots *snapshots, uint64_t pack, ui
     }
 }
 
-/* --- their copies of the view ----------------------------------------------------------------- */
+/* --- copies of the view --- */
 
 struct table_file {
     uint64_t inode, bytes;
@@ -467,7 +467,7 @@ uint64_t local_snapshots_copies(struct local_snapshots *snapshots)
 
 /* --- giving up -------------------------------------------------------------------------------- */
 
-/* Takes it from the list, unless it is read meanwhile. */
+/* Removes it from the list, unless it is read meanwhile. */
 static bool forget(struct local_snapshots *snapshots, size_t i, struct local_state *ret)
 {
     LOCK_SCOPE(&snapshots->lock);
@@ -511,8 +511,8 @@ int local_snapshots_give_up(struct local_snapshots *snapshots, size_t i)
     if (!forget(snapshots, i, &gone))
         return -EBUSY;
     int r = remove_files(snapshots, &gone);
-    /* Where the disk does not say so, the next mount sets it aside: packs that it names are lost.
-     */
+    /* If the rename is not on the disk, the next mount sets the snapshot aside: packs that it names
+     * are lost. */
     unpin(snapshots, &gone.snapshot.packs, gone.snapshot.packs.count);
     vector_free(&gone.snapshot.packs);
     return r;

@@ -7,7 +7,7 @@
 #include "store/local_snapshots.h"
 #include "store/lookback.h"
 
-/* A slot that was given out: for as long as the store is open. */
+/* A slot that was assigned: for as long as the store is open. */
 struct lookback_slot {
     uint64_t head;
     unsigned slot;
@@ -15,30 +15,31 @@ struct lookback_slot {
 
 struct lookback {
     struct store *store;
-    struct local_snapshots *local; /* NULL: they are in the remote */
+    struct local_snapshots *local; /* NULL: the states are in the remote */
     struct prefix prefix;          /* of the remote: to list, and to read heads */
     struct cairn_mutex lock;       /* a leaf; guards: */
-    pthread_cond_t changed;        /* `is_listing`, `opening` or `stopping` is another */
+    pthread_cond_t changed;        /* `is_listing`, `opening` or `stopping` has changed */
     struct lookback_items items;
     VECTOR(struct lookback_slot) slots;
-    bool is_listing;   /* a thread asks the remote */
-    bool is_stale;     /* a name changed since the last one began to ask */
+    bool is_listing;   /* a thread queries the remote */
+    bool is_stale;     /* a name has changed since the last query began */
     int64_t listed_at; /* monotonic ns; 0: never */
     unsigned opening;  /* the slot that a thread opens; 0: none */
     bool stopping;
 };
 
-/* In store_start(), and after the last call. NULL is fine. */
+/* lookback_new() is called in store_start(), lookback_free() after the last call. NULL: no
+ * effect. */
 struct lookback *lookback_new(struct store *store);
 void lookback_free(struct lookback *lookback);
-/* Threads that wait for the remote soon fail. */
+/* Waits for the remote soon fail. */
 void lookback_stop(struct lookback *lookback);
-/* This mount has named, renamed or deleted a snapshot: the next list asks the remote. NULL is fine.
- * Any thread. */
+/* This mount has named, renamed or deleted a snapshot: the next list queries the remote. NULL: no
+ * effect. Any thread. */
 void lookback_names_changed(struct lookback *lookback);
 
-/* lookback_list.c: a prefix as these use it, with `local`. */
+/* lookback_list.c: makes a prefix for these calls, with `local`. */
 void lookback_prefix(struct lookback *lookback, struct local *local, struct prefix *ret);
-/* The head of an item. */
+/* Reads the head of an item. */
 CAIRN_MUST_CHECK int lookback_read_head(struct lookback *lookback, const struct lookback_item *item,
                                         struct head *ret);

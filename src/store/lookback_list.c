@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Which snapshots there are. Heads never change, so each is read once. */
+/* Lists snapshots. Heads never change, so each is read once. */
 #include <stdio.h>
 
 #include "base/cause.h"
@@ -61,10 +61,10 @@ int lookback_read_head(struct lookback *lookback, const struct lookback_item *it
     _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
     TRY(named_read(&lookback->prefix, item->name, snapshot));
     *ret = snapshot->head;
-    return ret->number == item->head ? 0 : -ENOENT; /* the name was given to another one */
+    return ret->number == item->head ? 0 : -ENOENT; /* the name was given to another head */
 }
 
-/* --- reading what is new ---------------------------------------------------------------------- */
+/* --- reading new heads --- */
 
 struct reading {
     struct lookback *lookback;
@@ -75,7 +75,7 @@ struct reading {
 };
 DEFINE_VECTOR(readings, struct reading);
 
-/* The number of a name's head is not known before it is read. */
+/* The number of a name's head is not known before the name is read. */
 static int read_named_item(struct reading *reading, struct head *head)
 {
     _cleanup_free_ struct named_snapshot *snapshot = xmalloc(sizeof *snapshot);
@@ -96,8 +96,8 @@ static void read_item(void *arg)
         item->published = head->published;
         reading->has_state = head->run_count > 0;
     }
-    /* A damaged head is there, and cannot be opened; of a damaged name not even the head is known.
-     */
+    /* A damaged head exists, but cannot be opened; for a damaged name not even the head is
+     * known. */
     bool is_damaged = (prefix_object_is_lost(r) && r != -ENOENT) || r == -EPROTONOSUPPORT;
     reading->has_state = reading->has_state || is_damaged;
     reading->error = is_damaged || r == -ENOENT ? 0 : r;
@@ -119,7 +119,7 @@ static int read_items(struct readings *readings)
     return 0;
 }
 
-/* What was known of the head before. */
+/* Copies the data that was known of the head before. */
 static bool known_head_locked(struct lookback *lookback, struct lookback_item *item)
 {
     check_held(&lookback->lock);
@@ -162,7 +162,7 @@ static bool slot_is_taken_locked(const struct lookback *lookback, unsigned slot)
     return false;
 }
 
-/* The same in each session, as far as can be: the kernel knows inodes across a successor. */
+/* The same in each session, if possible: the kernel knows inodes across a successor. */
 static unsigned slot_of_locked(struct lookback *lookback, uint64_t head)
 {
     check_held(&lookback->lock);
@@ -204,8 +204,8 @@ static void name_item(struct lookback_item *item, bool is_last)
                        (unsigned long long)item->head);
 }
 
-/* Of several of one second, which need not follow each other where the writer's clock went back,
- * the last has the time alone. */
+/* Of several items of one second, which need not be adjacent if the writer's clock went back, the
+ * last one has the time alone as its name. */
 static void name_items(struct lookback_items *items)
 {
     struct timed_items timed = {0};
@@ -232,7 +232,7 @@ static int compare_items(const void *a, const void *b)
     return x->is_named != y->is_named ? x->is_named - y->is_named : strcmp(x->name, y->name);
 }
 
-/* Those that have a state become what is known. */
+/* Replaces the known items by those that have a state. */
 static void settle_list(struct lookback *lookback, const struct readings *readings)
 {
     struct lookback_items items = {0};
@@ -249,7 +249,7 @@ static void settle_list(struct lookback *lookback, const struct readings *readin
     lookback->listed_at = clock_monotonic_ns();
 }
 
-/* One with a name is there by its time, too, as it is in a remote. */
+/* A snapshot with a name is also listed by its time, as in a remote. */
 static int list_local(struct lookback *lookback)
 {
     struct local_snapshot_list list = {0};
@@ -297,9 +297,9 @@ static int ask_remote(struct lookback *lookback)
     return r;
 }
 
-/* --- asked ------------------------------------------------------------------------------------ */
+/* --- requests --- */
 
-/* True: this thread is to ask the remote. */
+/* True: this thread must query the remote. */
 static bool begin_listing(struct lookback *lookback)
 {
     LOCK_SCOPE(&lookback->lock);
@@ -342,7 +342,7 @@ int lookback_list(struct lookback *lookback, struct lookback_items *ret)
     return 0;
 }
 
-/* A later head of the same second may have taken the short form of its name. */
+/* A later head of the same second may have taken the short form of the name. */
 static bool has_name(const struct lookback_item *item, const char *name)
 {
     char when[TEXT_TIME_LEN], whole[LOOKBACK_NAME_MAX], number[24];
@@ -386,7 +386,7 @@ bool lookback_known(struct lookback *lookback, unsigned slot, struct lookback_it
         const struct lookback_item *item = &lookback->items.at[i];
         if (item->slot != slot || (found && ret->is_named))
             continue;
-        *ret = *item; /* one with a name stays for longer */
+        *ret = *item; /* an item with a name stays longer */
         found = true;
     }
     return found;
