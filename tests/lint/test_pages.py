@@ -117,6 +117,16 @@ def test_examples_are_known():
     assert named == set(re.findall(r'self\.(?:show|type)\(\s*"([^"]+)"', read("docs/examples/remake.py")))
 
 
+def test_getting_started_is_short():
+    """Each of its pages has at most 100 lines, and installs the versions that tests/run installs."""
+    versions = dict(re.findall(r"([\w-]+)==([\d.]+)", read("tests/run")))
+    for page in glob.glob(os.path.join(ROOT, "docs", "getting-started", "*.md")):
+        text = read(page)
+        assert text.count("\n") <= 100, page
+        named = re.findall(r"([\w-]+)==([\d.]+)", text)
+        assert [name for name, version in named if versions.get(name, version) != version] == [], page
+
+
 def test_broken_links_are_found(monkeypatch):
     monkeypatch.setitem(globals(), "read", lambda page: "# A head\n[a](#a-head) [b](#no-head) [c](nowhere.md) [d](https://example.org)\n")
     assert list(broken_links("README.md")) == ["#no-head: no such heading", "nowhere.md: no such file"]

@@ -36,7 +36,8 @@ INSTALLED = {
           for name in ["README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "examples/save.c",
                        *sorted("contents.md" if name == "README.md" else name
                                for name in os.listdir(ROOT + "/docs") if name.endswith(".md")),
-                       *(f"{part}/{name}" for part in ("notes", "tasks") for name in sorted(os.listdir(f"{ROOT}/docs/{part}")))]),
+                       *(f"{part}/{name}" for part in ("getting-started", "notes", "tasks")
+                         for name in sorted(os.listdir(f"{ROOT}/docs/{part}")))]),
     ],
 }
 
