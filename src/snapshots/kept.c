@@ -33,19 +33,21 @@ static void add_kept(struct kept *kept, const struct known_head *head, int64_t m
     vector_add_all(&kept->runs, head->runs, head->run_count);
 }
 
-/* Marks the states that the policy chooses. */
-static void mark_chosen(const struct head_keep *keep, const struct known_heads *known, bool *stays)
+/* Marks the states that the policy of the newest head chooses. A state that a --rollback gave up
+ * is never one of them: it would take the place of a state that the newest one goes on from. */
+static void mark_chosen(const struct head *newest, const struct known_heads *known, bool *stays)
 {
     VECTOR(struct keep_state) states = {0};
     VECTOR(size_t) at = {0};
     for (size_t i = 0; i < known->count; i++) {
         const struct known_head *head = &known->at[i];
-        if (head->run_count == 0)
+        bool is_given_up = head_after_given_up(newest, head->number) != head->number;
+        if (head->run_count == 0 || is_given_up)
             continue;
         vector_add(&states, (struct keep_state){head->cut, head->published, false});
         vector_add(&at, i);
     }
-    keep_choose(keep, states.at, states.count);
+    keep_choose(&newest->keep, states.at, states.count);
     for (size_t i = 0; i < states.count; i++)
         stays[at.at[i]] = states.at[i].stays;
     vector_free(&states);
@@ -91,7 +93,7 @@ static int add_listed(struct snapshots *snapshots, const struct kept_head *heads
     if (!all)
         return 0;
     _cleanup_free_ bool *stays = xcalloc(count + 1, sizeof *stays);
-    mark_chosen(&snapshots->prefix->head.keep, known, stays);
+    mark_chosen(&snapshots->prefix->head, known, stays);
     for (size_t i = 0; i < count; i++)
         stays[i] = stays[i] || kept_has(kept, heads[i].number, heads[i].number) ||
                    is_held(held, heads[i].number);

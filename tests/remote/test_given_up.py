@@ -13,6 +13,7 @@ import pytest
 import remote as remotes
 import rig
 from remote import runs_of
+from test_keep import cut_of
 
 pytestmark = pytest.mark.needs_mount
 
@@ -275,6 +276,27 @@ def test_what_was_given_up_stays_for_a_stated_time(node, other):
     other.umount("remote")
     with node.elsewhere(ro=True) as reader:
         assert os.listdir(reader.mnt) == ["tick"]
+
+
+def test_no_policy_keeps_what_was_given_up(node):
+    """After `rollback_keep` the heads that were given up go, whatever `keep` says; those that the new state goes on from stay."""
+    lose_newest_run(node.remote)
+    names, heads = set(node.remote.names("runs/")), {number: head for number, head in node.remote.heads().items() if runs_of(head)}
+    given_up = {number for number, head in heads.items() if any(f"runs/{run:016x}" not in names for run in runs_of(head))}
+    real = {cut_of(head) for number, head in heads.items() if number not in given_up}
+    assert given_up and real
+    fresh = node.fresh(keep="last:100").mount(rollback=True)
+    save(fresh, "other")
+    fresh.umount("remote")
+    fresh.mount(gc_grace="1s", rollback_keep="0s")
+
+    def are_gone():
+        collect(fresh)
+        return not given_up & set(node.remote.heads())
+
+    rig.poll(are_gone, 60, "heads that were given up to go", 1)
+    assert real <= {cut_of(head) for head in node.remote.heads().values()}
+    fresh.umount()
 
 
 def test_runs_that_a_head_names_stay(node):

@@ -141,3 +141,56 @@ Test(keep, which_packs_a_head_needs)
     cr_expect(kept_has(&kept, 9, 9) && kept_has(&kept, 6, 9) && !kept_has(&kept, 6, 8) &&
               !kept_has(&kept, 31, 99));
 }
+
+/* --- heads that were given up ----------------------------------------------------------------- */
+
+static void note_heads(struct snapshots *snapshots, uint64_t first, uint64_t last, uint64_t epoch)
+{
+    struct head head = {.epoch = epoch, .run_count = 1};
+    for (head.number = first; head.number <= last; head.number++) {
+        head.cut = head.number;
+        head.published = NEW_YEAR + (int64_t)head.number * HOUR;
+        snapshots_note_head(snapshots, &head);
+    }
+}
+
+/* The numbers of the heads that stay of 1 to 7, in a prefix without names: "2 6 7". */
+static void expect_chosen(struct prefix *prefix, struct head_keep keep, const char *expected)
+{
+    struct kept_head listed[7];
+    struct kept kept;
+    char text[64] = "";
+    struct snapshots *snapshots = snapshots_new(prefix, &(struct snapshots_remote){0});
+    prefix->head.keep = keep;
+    note_heads(snapshots, 1, 5, 1);
+    note_heads(snapshots, 6, 7, 2);
+    for (size_t i = 0; i < ARRAY_LEN(listed); i++)
+        listed[i] = (struct kept_head){.number = i + 1, .modified = (int64_t)i + 1};
+    assert_i64(snapshots_choose(snapshots, listed, ARRAY_LEN(listed), &kept), 0);
+    for (size_t i = 0; i < kept.heads.count; i++)
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%s%llu", *text ? " " : "",
+                       (unsigned long long)kept.heads.at[i].number);
+    assert_str(text, expected);
+    kept_done(&kept);
+    snapshots_free(snapshots);
+}
+
+/* A --rollback gave up 3 to 5, and the state of 2 went on in 6. */
+Test(keep, heads_that_were_given_up_take_the_place_of_none)
+{
+    char directory[] = "/tmp/cairn-keep-XXXXXX";
+    struct remote_options options = {0};
+    struct prefix prefix = {
+        .options = &options,
+        .head = {.given_up_count = 1, .given_up = {{.cut = 2, .epoch = 1, .first = 3, .last = 5}}}};
+    char *text;
+    cr_assert_not_null(mkdtemp(directory));
+    assert_i64(dir_tier_open(&(struct dir_options){.path = directory}, &prefix.tier, &text), 0);
+    expect_chosen(&prefix, (struct head_keep){.last = 3}, "2 6 7");
+    expect_chosen(&prefix, (struct head_keep){.last = 9}, "1 2 6 7");
+    expect_chosen(&prefix, (struct head_keep){.hourly = 4}, "1 2 6 7");
+    prefix.head.given_up_count = 0;
+    expect_chosen(&prefix, (struct head_keep){.last = 3}, "5 6 7");
+    prefix.tier->ops->close(prefix.tier);
+    assert_i64(rmdir(directory), 0, "nothing was made there");
+}
