@@ -35,9 +35,11 @@ struct hole {
 /* One file, until its last read has ended. */
 struct file_copy {
     struct copy *copy;
-    int fd, dir_fd;
-    char *name, *temporary, *shown;
+    struct new_file out;
+    int dir_fd;
+    char *name, *shown;
     struct ns_inode inode;
+    bool is_dropped; /* it did not become whole; of the thread that ends it */
     _Atomic int error;
     _Atomic unsigned reads; /* reads in flight, and one for the thread that starts them */
     struct {
@@ -175,20 +177,6 @@ static int set_xattrs(struct copy *copy, const struct ns_inode *inode, int fd, c
     return r;
 }
 
-/* Other names than those that are being made now are left alone. */
-static char *temporary_name(const char *name)
-{
-    static _Atomic unsigned count;
-    return xasprintf(".%.200s.cairn-%d-%u", name, (int)getpid(), atomic_fetch_add(&count, 1));
-}
-
-/* Gives it its name. */
-static int name_copy(const struct copy *copy, int dir_fd, const char *temporary, const char *name)
-{
-    unsigned flags = copy->may_not_replace ? RENAME_NOREPLACE : 0;
-    return renameat2(dir_fd, temporary, dir_fd, name, flags) < 0 ? -errno : 0;
-}
-
 /* Where it may not be replaced nothing is read for it. */
 static bool is_there(const struct copy *copy, int dir_fd, const char *name)
 {
@@ -196,16 +184,17 @@ static bool is_there(const struct copy *copy, int dir_fd, const char *name)
     return copy->may_not_replace && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static int file_copy_finish(const struct file_copy *file, const char *name)
+static int file_copy_finish(struct file_copy *file, const char *name)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                       timespec_of(file->inode.attrs.mtime)};
-    TRY(set_owner(file->copy, &file->inode.attrs, file->fd, ""));
-    TRY(set_xattrs(file->copy, &file->inode, file->fd, file->shown));
-    if (ftruncate(file->fd, (off_t)file->inode.attrs.size) < 0 ||
-        fchmod(file->fd, file->inode.attrs.mode & MODE_COPIED) < 0 || futimens(file->fd, times) < 0)
+    TRY(set_owner(file->copy, &file->inode.attrs, file->out.fd, ""));
+    TRY(set_xattrs(file->copy, &file->inode, file->out.fd, file->shown));
+    if (ftruncate(file->out.fd, (off_t)file->inode.attrs.size) < 0 ||
+        fchmod(file->out.fd, file->inode.attrs.mode & MODE_COPIED) < 0 ||
+        futimens(file->out.fd, times) < 0)
         return -errno;
-    return name_copy(file->copy, file->dir_fd, file->temporary, name);
+    return new_file_name(&file->out, file->copy, file->dir_fd, name);
 }
 
 /* --- bytes that cannot be read ---------------------------------------------------------------- */
@@ -288,10 +277,8 @@ static void file_copy_end_lost(struct file_copy *file)
     copy_failed(copy, file->shown, why);
     if (r < 0)
         copy_failed(copy, file->shown, strerror(-r));
-    if (r < 0 || !copy->is_partial)
-        (void)unlinkat(file->dir_fd, file->temporary, 0);
-    else
-        atomic_fetch_add(&copy->partial_files, 1);
+    file->is_dropped = r < 0 || !copy->is_partial;
+    atomic_fetch_add(&copy->partial_files, !file->is_dropped);
 }
 
 /* --- its end ---------------------------------------------------------------------------------- */
@@ -310,17 +297,16 @@ static void file_copy_put(struct file_copy *file)
         file_copy_end_lost(file);
     } else if (r < 0) {
         copy_failed(file->copy, file->shown, source_trouble(r));
-        (void)unlinkat(file->dir_fd, file->temporary, 0);
+        file->is_dropped = true;
     } else {
         atomic_fetch_add(&file->copy->files, 1);
     }
-    (void)close(file->fd);
+    new_file_close(&file->out, file->dir_fd, file->is_dropped);
     (void)close(file->dir_fd);
     mutex_done(&file->lost.lock);
     vector_free(&file->lost.causes);
     vector_free(&file->lost.holes);
     free(file->name);
-    free(file->temporary);
     free(file->shown);
     free(file);
 }
@@ -328,7 +314,7 @@ static void file_copy_put(struct file_copy *file)
 static int file_copy_write_part(uint64_t offset, const void *bytes, size_t length, void *arg)
 {
     struct file_copy *file = arg;
-    int r = io_pwrite_full(file->fd, bytes, length, offset);
+    int r = io_pwrite_full(file->out.fd, bytes, length, offset);
     if (r == 0)
         atomic_fetch_add(&file->copy->bytes, length);
     return r;
@@ -393,7 +379,7 @@ static int copy_range(struct file_copy *file, int from, uint64_t *done)
     while (*done < file->inode.attrs.size) {
         if (interrupted())
             return -EINTR;
-        ssize_t n = copy_file_range(from, &in, file->fd, &out,
+        ssize_t n = copy_file_range(from, &in, file->out.fd, &out,
                                     min_u64(file->inode.attrs.size - *done, RANGE_MAX), 0);
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
@@ -413,7 +399,7 @@ static int copy_bytes(struct file_copy *file, int from, uint64_t done)
         ssize_t n = pread(from, bytes, STEP, (off_t)done);
         if (n <= 0)
             return n < 0 ? -errno : -EIO;
-        TRY(io_pwrite_full(file->fd, bytes, (size_t)n, done));
+        TRY(io_pwrite_full(file->out.fd, bytes, (size_t)n, done));
         done += (uint64_t)n;
         atomic_fetch_add(&file->copy->bytes, (uint64_t)n);
     }
@@ -468,17 +454,15 @@ void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, cons
     }
     struct file_copy *file = xcalloc(1, sizeof *file);
     *file = (struct file_copy){.copy = copy,
+                               .out = {.fd = -1},
                                .inode = *inode,
                                .name = xstrdup(name),
-                               .temporary = temporary_name(name),
                                .shown = xstrdup(shown),
                                .reads = 1};
     const struct reader_calls calls = {file_copy_write_part, file_copy_lose, file};
     mutex_init(&file->lost.lock, LOCK_LEAF);
     file->dir_fd = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
-    file->fd =
-        openat(dir_fd, file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int r = file->fd < 0 || file->dir_fd < 0 ? -errno : 0;
+    int r = file->dir_fd < 0 ? -errno : new_file_open(&file->out, dir_fd, name);
     if (r == 0 && !start_past(file, inode->ino))
         r = reader_plan(copy->store, inode->ino, file_copy_start_read, &calls);
     if (r < 0)
@@ -490,14 +474,14 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
                const char *name, const char *shown)
 {
     const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, timespec_of(inode->attrs.mtime)};
-    _cleanup_free_ char *temporary = temporary_name(name);
+    _cleanup_free_ char *temporary = copy_temporary_name(name);
     int r = symlinkat(target, dir_fd, temporary) < 0 ? -errno : 0;
     if (r == 0)
         r = set_owner(copy, &inode->attrs, dir_fd, temporary);
     if (r == 0 && utimensat(dir_fd, temporary, times, AT_SYMLINK_NOFOLLOW) < 0)
         r = -errno;
     if (r == 0)
-        r = name_copy(copy, dir_fd, temporary, name);
+        r = copy_rename(copy, dir_fd, temporary, name);
     if (r < 0)
         (void)unlinkat(dir_fd, temporary, 0);
     if (r < 0)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Files of a source become local files: each under a temporary name that gives way to its own when
- * it is whole. One file may go to standard output instead. Reads go on in many threads; one thread
- * starts them. */
+/* Files of a source become local files: each gets its name when it is whole. One file may go to
+ * standard output instead. Reads go on in many threads; one thread starts them. */
 #pragma once
 
 #include <cjson/cJSON.h>

@@ -38,7 +38,33 @@ struct copy {
     } locked;
 };
 
-/* copy_xattrs.c: of a restore, copies the extended attributes of `inode` to `fd`. Leaves out those
+/* --- copy_file.c ------------------------------------------------------------------------------ */
+
+/* A file that is being made. It has no name at all until it is whole (O_TMPFILE), so that a process
+ * which is killed leaves nothing of it. Where the filesystem has no such files it has a temporary
+ * name. One thread at a time, but for writes to `fd`. */
+struct new_file {
+    int fd;
+    char *temporary; /* NULL: it has none */
+};
+/* `name`: the one that it is to get. new_file_close() in any case. */
+CAIRN_MUST_CHECK int new_file_open(struct new_file *file, int dir_fd, const char *name);
+/* Gives it its name in the directory where it was opened, once. What has that name is replaced: for
+ * that moment the file has a temporary one; -EEXIST: copy->may_not_replace. */
+CAIRN_MUST_CHECK int new_file_name(struct new_file *file, const struct copy *copy, int dir_fd,
+                                   const char *name);
+/* `is_dropped`: it got no name, and goes. */
+void new_file_close(struct new_file *file, int dir_fd, bool is_dropped);
+
+/* Of a link, which cannot be without a name. Caller frees. */
+char *copy_temporary_name(const char *name);
+/* Takes the place of what has the name; -EEXIST: copy->may_not_replace. */
+CAIRN_MUST_CHECK int copy_rename(const struct copy *copy, int dir_fd, const char *temporary,
+                                 const char *name);
+
+/* --- copy_xattrs.c ---------------------------------------------------------------------------- */
+
+/* Of a restore, copies the extended attributes of `inode` to `fd`. Leaves out those
  * that the caller may not set or the filesystem does not have. *ret_why: which one cannot be set
  * for another reason, to be freed; NULL: none. -errno: they cannot be read. */
 CAIRN_MUST_CHECK int copy_xattrs(const struct copy *copy, const struct ns_inode *inode, int fd,

@@ -124,6 +124,19 @@ def test_cp_of_a_tree(published, directory):
     same(published.expected, os.path.join(out, "run"))
 
 
+@pytest.mark.parametrize("published", ["store"], indirect=True)
+def test_cp_where_a_file_cannot_be_without_a_name(published, directory):
+    """Without /proc no file gets its first name at the end. Each has a temporary one meanwhile, and none is left."""
+    rig.need_root()
+    out = os.path.join(directory, "out")
+    for target in (out, os.path.join(out, "run")):  # and again, into what is there
+        copy = [published.mount.binary, "cp", "-r", f"{published.source}:run", out]
+        rig.run("unshare", "-m", "sh", "-c", 'umount -l /proc && ! [ -e /proc/self ] && exec "$@"', "sh", *copy)
+        same(published.expected, target)
+    published.cp("run", out, "-r", ok=True)
+    same(published.expected, os.path.join(out, "run"))
+
+
 def deep_directories(top, count):
     """Descriptors of `top` and of directories within each other, whose path is longer than a path may be."""
     fds = [os.open(top, os.O_RDONLY)]
