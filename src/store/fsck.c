@@ -28,6 +28,13 @@ static void report_difference(const char *line, void *arg)
     report_problem(arg, line);
 }
 
+static void report_of_snapshot(const char *line, bool is_problem, void *arg)
+{
+    struct fsck *fsck = arg;
+    fsck->problems += is_problem;
+    fsck->report(line, is_problem, fsck->arg);
+}
+
 struct user {
     struct fsck *fsck;
     const char *what;
@@ -159,7 +166,7 @@ static int check_store(struct fsck *fsck)
     if (r >= 0)
         r = view_chunks(view, check_chunk, fsck);
     if (r >= 0)
-        r = snapshots = fsck_snapshots(fsck->store, &fsck->bad, report_difference, fsck);
+        r = snapshots = fsck_snapshots(fsck->store, &fsck->bad, report_of_snapshot, fsck);
     report_aside(fsck);
     report_staged(fsck);
     report_held(fsck);

@@ -13,8 +13,9 @@
 struct snapshot_check {
     struct store *store;
     struct chunk_names *bad; /* of this state, or a later one */
-    void (*problem)(const char *line, void *arg);
+    void (*report)(const char *line, bool is_problem, void *arg);
     void *arg;
+    int checked;        /* snapshots; also those that cannot be read */
     struct view *view;  /* of the snapshot that is looked at */
     struct view *later; /* of the state after it, whose chunks are verified */
     char *name;
@@ -54,7 +55,7 @@ static void report_file(uint64_t ino, size_t chunk, void *arg)
     _cleanup_free_ char *path = view_path(c->view, ino);
     _cleanup_free_ char *line =
         xasprintf("snapshot %s: %s: bytes of it are damaged or missing", c->name, path);
-    c->problem(line, c->arg);
+    c->report(line, true, c->arg);
 }
 
 /* All damaged chunks are looked for in one scan of the extents. */
@@ -117,7 +118,16 @@ static void report_unreadable(struct snapshot_check *c, int error)
 {
     _cleanup_free_ char *line = xasprintf("snapshot %s cannot be read: %s", c->name,
                                           *cause_text() ? cause_text() : strerror(-error));
-    c->problem(line, c->arg);
+    c->report(line, true, c->arg);
+}
+
+static void report_older(struct snapshot_check *c)
+{
+    _cleanup_free_ char *line = xasprintf("snapshot %s is of an earlier version of CairnFS, and "
+                                          "was not checked: read it with that version, or delete "
+                                          "it",
+                                          c->name);
+    c->report(line, false, c->arg);
 }
 
 static void check_snapshot(struct snapshot_check *c, const char *path,
@@ -127,20 +137,24 @@ static void check_snapshot(struct snapshot_check *c, const char *path,
     c->name =
         *info->name ? xstrdup(info->name) : xasprintf("%llu", (unsigned long long)info->number);
     int r = info->error ? info->error : local_snapshots_open_view(path, info->number, &c->view);
+    bool is_older = r == -ESTALE;
     r = r == 0 ? check_opened(c) : r;
-    if (r < 0)
+    if (is_older)
+        report_older(c);
+    else if (r < 0)
         report_unreadable(c, r);
+    c->checked += !is_older;
     free(c->name);
 }
 
 int fsck_snapshots(struct store *store, struct chunk_names *bad,
-                   void (*problem)(const char *line, void *arg), void *arg)
+                   void (*report)(const char *line, bool is_problem, void *arg), void *arg)
 {
     _cleanup_free_ char *path = xasprintf("%s/" LOCAL_SNAPSHOTS, store->local.path);
     struct local_snapshot_list list = {0};
     struct snapshot_check c = {.store = store,
                                .bad = bad,
-                               .problem = problem,
+                               .report = report,
                                .arg = arg,
                                .later = store->local.view,
                                .buf = xmalloc(CHUNK_SIZE_MAX)};
@@ -148,8 +162,7 @@ int fsck_snapshots(struct store *store, struct chunk_names *bad,
     for (size_t i = list.count; i-- > 0 && r == 0;)
         check_snapshot(&c, path, &list.at[i]);
     close_later(&c);
-    int count = (int)list.count;
     vector_free(&list);
     free(c.buf);
-    return r < 0 ? r : count;
+    return r < 0 ? r : c.checked;
 }

@@ -270,7 +270,7 @@ int local_snapshots_enter(struct local_snapshots *snapshots, uint64_t number, st
     int r = local_snapshots_open_view(snapshots->path, number, ret);
     if (r < 0)
         local_snapshots_leave(snapshots, number);
-    return r;
+    return r == -ESTALE ? -EIO : r; /* to who reads it, ESTALE is one that is not there any more */
 }
 
 void local_snapshots_leave(struct local_snapshots *snapshots, uint64_t number)

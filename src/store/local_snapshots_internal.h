@@ -52,6 +52,8 @@ CAIRN_MUST_CHECK int local_snapshots_numbers(const char *path, struct pack_ids *
 /* ret->packs must be freed, also after an error. */
 CAIRN_MUST_CHECK int local_snapshots_read_file(const char *path, uint64_t number,
                                                struct local_snapshot *ret);
+/* -ESTALE: it is of an earlier version of CairnFS, which can read it; errors else of view_open().
+ */
 CAIRN_MUST_CHECK int local_snapshots_open_view(const char *path, uint64_t number,
                                                struct view **ret);
 struct local_snapshot_info local_snapshot_info(const struct local_snapshot *snapshot);

@@ -72,7 +72,7 @@ int local_snapshots_open_view(const char *path, uint64_t number, struct view **r
     int r = view_open(view, &options, 0, ret);
     if (r == -ESTALE)
         cause_note("the snapshot is of an earlier version of CairnFS, which can read it");
-    return r == -ESTALE || r == -ENOENT ? -EIO : r;
+    return r == -ENOENT ? -EIO : r;
 }
 
 struct local_snapshot_info local_snapshot_info(const struct local_snapshot *snapshot)

@@ -36,8 +36,7 @@ static char *explain_none(const struct store_options *options,
                      (unsigned long long)oldest->number, when);
 }
 
-/* -ENOENT: there is none, and *ret_text says so. */
-static int choose_snapshot(const struct store_options *options, uint64_t *ret, char **ret_text)
+int store_choose_snapshot(const struct store_options *options, uint64_t *ret, char **ret_text)
 {
     struct local_snapshot_list list = {0};
     int r = local_snapshots_read(options->path, &list);
@@ -59,9 +58,10 @@ static int open_snapshot(struct store *store, char **ret_text)
     const struct dir_options packs = {.path = local->path, .read_only = true, .must_exist = true};
     _cleanup_free_ char *path = xasprintf("%s/" LOCAL_SNAPSHOTS, local->path);
     TRY(store_load_superblock(local, NULL, ret_text));
-    TRY(choose_snapshot(&local->options, &store->own->shown, ret_text));
+    TRY(store_choose_snapshot(&local->options, &store->own->shown, ret_text));
     TRY(dir_tier_open(&packs, &local->tier, ret_text));
-    return local_snapshots_open_view(path, store->own->shown, &local->view);
+    int r = local_snapshots_open_view(path, store->own->shown, &local->view);
+    return r == -ESTALE ? -EIO : r;
 }
 
 int store_open_snapshot(const struct store_options *options, struct store **ret, char **ret_text)

@@ -291,7 +291,7 @@ static int show_local(struct past *past, uint64_t number, char **ret_text)
     int r = local_snapshots_open_view(past->snapshots, number, &view);
     if (r < 0) {
         *ret_text = xstrdup(*cause_text() ? cause_text() : strerror(-r));
-        return r == -EIO ? -EUCLEAN : r;
+        return r == -EIO || r == -ESTALE ? -EUCLEAN : r;
     }
     view_close(past->view);
     past->view = view;

@@ -161,6 +161,10 @@ void store_status(struct store *store, struct store_status *ret);
  * ones: states that stay by -o keep or by a name, and states within the grace. Counts packs of the
  * view for at most a fiftieth of the time, and else returns the last count. Any thread. */
 uint64_t store_history_bytes(struct store *store);
+/* The snapshot of the store in options->path that options->remote.at chooses. -ENOENT: there is
+ * none, and *ret_text (to be freed) says so; another error: it cannot be read. Blocks. */
+CAIRN_MUST_CHECK int store_choose_snapshot(const struct store_options *options, uint64_t *ret,
+                                           char **ret_text);
 /* Snapshots of a store without a remote: store/local_snapshots.h. */
 struct local_snapshots_cost store_snapshots_cost(struct store *store);
 

@@ -10,6 +10,7 @@
 #include "../named.h"
 #include "../numbered.h"
 #include "commit/shared.h"
+#include "store/local_snapshots_internal.h"
 #include "../fixtures/store_fixture.h"
 
 static struct store_fixture fixture;
@@ -236,9 +237,9 @@ Test(store, the_view_is_rebuilt)
 }
 
 /* As an earlier cairn left it: only the state's version says so. */
-static void age_view(struct store_fixture *s)
+static void age_view(const char *path)
 {
-    char *message = NULL, *path = xasprintf("%s/view", s->path), *state;
+    char *message = NULL, *state;
     size_t len;
     rocksdb_options_t *options = rocksdb_options_create();
     rocksdb_readoptions_t *read = rocksdb_readoptions_create();
@@ -255,7 +256,6 @@ static void age_view(struct store_fixture *s)
     rocksdb_writeoptions_destroy(write);
     rocksdb_readoptions_destroy(read);
     rocksdb_options_destroy(options);
-    free(path);
 }
 
 /* It is no damage: nothing is set aside. */
@@ -265,13 +265,46 @@ Test(store, a_view_of_an_earlier_version_is_made_anew)
     put_all(&fixture);
     cycle(&fixture);
     fixture_close(&fixture);
-    age_view(&fixture);
+    _cleanup_free_ char *view = xasprintf("%s/view", fixture.path);
+    age_view(view);
     fixture_open(&fixture);
     expect_all(&fixture);
     _cleanup_free_ char *aside = xasprintf("%s/lost+found", fixture.path);
     cr_expect(access(aside, F_OK) < 0, "%s exists", aside);
     cycle(&fixture);
     expect_all(&fixture);
+}
+
+static unsigned notes_of_older;
+
+static void count_notes(const char *line, bool is_problem, void *arg)
+{
+    (void)arg;
+    notes_of_older += !is_problem && strstr(line, "snapshot x is of an earlier version");
+}
+
+/* Nor is such a snapshot, which that version can read. */
+Test(store, a_snapshot_of_an_earlier_version_is_no_problem)
+{
+    struct local_snapshot_list list = {0};
+    const struct naming naming = {.kind = NAMING_CREATE, .name = "x"};
+    uint64_t ignored;
+    fixture_open(&fixture);
+    put_all(&fixture);
+    fixture_wait(&fixture);
+    assert_i64(local_snapshots_ask(fixture.store->own->snapshots, &naming, &ignored), 0);
+    AWAIT(store_snapshots_cost(fixture.store).count == 1, "the snapshot is not there");
+    fixture_close(&fixture);
+    assert_i64(local_snapshots_read(fixture.path, &list), 0);
+    assert_u64(list.count, 1);
+    _cleanup_free_ char *view =
+        xasprintf("%s/snapshots/%llu/view", fixture.path, (unsigned long long)list.at[0].number);
+    vector_free(&list);
+    assert_i64(store_fsck(fixture.path, count_notes, NULL), 0);
+    expect_u64(notes_of_older, 0);
+    age_view(view);
+    assert_i64(store_fsck(fixture.path, count_notes, NULL), 0);
+    expect_u64(notes_of_older, 1);
 }
 
 Test(store, equal_content_is_stored_once)
