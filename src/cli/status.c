@@ -312,6 +312,15 @@ static void print_history(const cJSON *remote)
                   kept == 1 ? "of them is" : "of them are");
 }
 
+/* Of a snapshot that is shown instead of the newest state. */
+static void print_shown(const cJSON *mount)
+{
+    const char *at = json_text(mount, "at");
+    if (at)
+        print_row("shown", "snapshot %llu of -o at=%s",
+                  (unsigned long long)json_count(mount, "shown_snapshot"), at);
+}
+
 static void print_remote(const cJSON *remote)
 {
     const char *state = json_text_or(remote, "state", "none"), *at = json_text(remote, "at");
@@ -405,6 +414,7 @@ void status_print(cJSON *status, const char *store, bool all)
                   human_seconds(json_number(status, "uptime_s")).text,
                   json_text_or(status, "version", "unknown"));
     print_successor(json_part(json_part(status, "mount"), "successor"));
+    print_shown(json_part(status, "mount"));
     print_stage(json_part(status, "stage"));
     print_nvme(json_part(status, "nvme"));
     print_view(json_part(status, "view"));

@@ -287,17 +287,13 @@ static int check_no_remote(const struct mount_options *o, char **ret_error)
         return text_fail(
             ret_error, -EINVAL,
             "option fsync=remote: no remote is configured; use fsync=nvme, or give a remote too");
-    if (o->remote.at)
-        return text_fail(ret_error, -EINVAL,
-                         "option at: no remote is configured; mount the store and look into "
-                         ".history, or use 'cairn ls --at' and 'cairn cp --at'");
     for (const struct option_spec *spec = option_table; spec->name; spec++) {
         const void *field = (const char *)o + spec->offset;
         bool is_text = spec->kind == OPTION_STRING || spec->kind == OPTION_PATH;
         bool given = is_text ? *(char *const *)field != NULL
                              : spec->kind == OPTION_SET && *(const bool *)field;
-        if (spec->group != GROUP_REMOTE || !given)
-            continue;
+        if (spec->group != GROUP_REMOTE || !given || field == &o->remote.at)
+            continue; /* `at` may show a snapshot of the store */
         return text_fail(ret_error, -EINVAL,
                          "option %s: no remote is configured; give remote=s3://BUCKET/PREFIX or "
                          "remote=dir:/PATH",
@@ -313,8 +309,7 @@ static int settle_at(struct mount_options *o, char **ret_error)
     _cleanup_free_ char *why = NULL;
     if (!o->read_only)
         return text_fail(ret_error, -EINVAL,
-                         "option at shows an older state of the remote, which can be read alone; "
-                         "give ro, too");
+                         "option at shows an earlier state, which can only be read; give ro, too");
     int r = when_parse(o->remote.at, clock_realtime_ns(), &choice, &why);
     if (r < 0)
         return text_fail(ret_error, r, "option at: %s", why);
@@ -370,7 +365,7 @@ static int check_remote_options(struct mount_options *o, char **ret_error)
             ret_error, -EINVAL,
             "option replaces is for one of several nodes: give nodes, too; of a remote "
             "with one writer, takeover takes the place");
-    return o->remote.at ? settle_at(o, ret_error) : 0;
+    return 0;
 }
 
 /* The daemon leaves the directory that it was started in. */
@@ -418,6 +413,7 @@ int options_finish(struct mount_options *o, char **ret_error)
     if (o->keep)
         TRY(check_keep(o, ret_error));
     TRY(o->remote.address ? check_remote_options(o, ret_error) : check_no_remote(o, ret_error));
+    TRY(o->remote.at ? settle_at(o, ret_error) : 0);
     o->memory_granted = options_memory_granted();
     if (o->reduce == REDUCE_AUTO)
         o->reduce = o->remote.address ? REDUCE_DENSE : REDUCE_FAST;

@@ -164,7 +164,8 @@ const struct option_spec option_table[] = {
     {OPTION("at", REMOTE, STRING, remote.at), .min = 1, .max = 100,
      .help = "with ro: show the newest state that is not later than this, and follow none: a "
              "head's number, a snapshot's name, a time such as 2026-11-28T20:59:08Z, or how long "
-             "ago, such as 2h; it needs a STORE of its own"},
+             "ago, such as 2h; of a remote it needs a STORE of its own; without one it is a "
+             "snapshot of STORE"},
     {OPTION("entry_timeout", ACCESS, DURATION, entry_timeout_ns), .max = 24 * HOUR_NS,
      .fallback = "1h", .help = "time that the kernel may cache names"},
     {OPTION("attr_timeout", ACCESS, DURATION, attr_timeout_ns), .max = 24 * HOUR_NS,

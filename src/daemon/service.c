@@ -11,10 +11,12 @@
 #include <sys/eventfd.h>
 #include <sys/statfs.h>
 
+#include "base/cause.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/keep_text.h"
 #include "daemon/service_internal.h"
+#include "daemon/when.h"
 #include "fs/past.h"
 #include "nodes/node.h"
 
@@ -137,9 +139,9 @@ static int service_try_to_open(struct service *service, bool *ret_again,
                                     .writeback_delay_ns = o->writeback_delay_ns,
                                     .reduce = (enum reduce)o->reduce,
                                     .reduce_after_ns = o->reduce_after_ns,
-                                    .history = o->history == HISTORY_ON,
+                                    .history = o->history == HISTORY_ON || service->shown,
                                     .local_history = {.keep = keep_of(o->keep),
-                                                      .sets_keep = o->keep,
+                                                      .sets_keep = o->keep && !service->shown,
                                                       .every_ns = o->history_every_ns,
                                                       .space_bytes = o->history_space},
                                     .adopting = service_is_adopting(service)};
@@ -162,10 +164,30 @@ static int service_try_to_open(struct service *service, bool *ret_again,
                  : 0;
 }
 
+/* -o at= of a store without a remote. A WHEN that means no snapshot changes nothing. */
+static int choose_shown(struct service *service, struct service_error *error)
+{
+    const struct mount_options *o = service->options;
+    struct store_options options = {.path = service->store_path};
+    _cleanup_free_ char *text = NULL;
+    if (!o->remote.at || o->remote.address)
+        return 0;
+    int r = when_parse(o->remote.at, clock_realtime_ns(), &options.remote.at, &text);
+    if (r == 0)
+        r = store_choose_snapshot(&options, &service->shown, &text);
+    if (r < 0 && text)
+        return service_fail(error, MOUNT_FAILED, -EINVAL, "%s", text);
+    return r < 0 ? service_fail(error, MOUNT_FAILED, -EINVAL, "a snapshot of %s cannot be read: %s",
+                                service->store_path, strerror(-r))
+                 : 0;
+}
+
 static int service_open_store(struct service *service, struct service_error *error)
 {
     bool again = true;
-    int r = 0;
+    int r = choose_shown(service, error);
+    if (r < 0)
+        return r;
     for (int i = 0; again && i < OPENINGS_MAX; i++)
         r = service_try_to_open(service, &again, error);
     if (again)
@@ -237,7 +259,14 @@ static int open_fs(struct service *service, struct service_error *error)
     fs_update_atime(service->fs, !o->noatime && !o->read_only);
     if (adopted_of(service))
         fs_adopt(service->fs);
-    return service_take_start(service, error);
+    TRY(service_take_start(service, error));
+    cause_clear();
+    int r = service->shown ? fs_show_past(service->fs, service->shown, &service->shown_root) : 0;
+    return r < 0 ? service_fail(error, MOUNT_FAILED, -EINVAL,
+                                "the snapshot %llu of %s cannot be read: %s",
+                                (unsigned long long)service->shown, service->store_path,
+                                *cause_text() ? cause_text() : strerror(-r))
+                 : 0;
 }
 
 /* CLOCK_BOOTTIME; 0: there was no daemon before. Too late if the machine has slept since. */
@@ -261,6 +290,7 @@ static int open_front(struct service *service, struct service_error *error)
         .extra = extra,
         .allow_other = o->allow_other,
         .read_only = o->read_only,
+        .root = service->shown_root,
         .has_nodes = o->remote.nodes,
         .threads = thread_count(o),
         .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,

@@ -49,7 +49,8 @@ struct service {
     struct service_plan plan;
     const struct mount_options *options;
     char *store_path, *mountpoint;
-    char *rejoined_path; /* lent to the front; NULL: this mount is none of several nodes */
+    uint64_t shown, shown_root; /* of -o at= without a remote: a snapshot, and its root; 0: none */
+    char *rejoined_path;        /* lent to the front; NULL: this mount is none of several nodes */
     struct store *store;
     struct commit *commit; /* the store's */
     struct fs *fs;

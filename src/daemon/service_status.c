@@ -248,6 +248,10 @@ cJSON *service_status(struct service *service, struct snapshot *s)
     add_text(status, "", "mountpoint", service->mountpoint);
     add_text(status, "stage", "dir", commit_stage_directory(service->commit));
     add_text(status, "mount", "write", "direct");
+    if (service->shown) {
+        add_text(status, "mount", "at", service->options->remote.at);
+        control_add_u64(figure_group(status, "mount", true), "shown_snapshot", service->shown);
+    }
     add_successor(service, status, s);
     add_text(status, "view", "not_made_anew", s->store.nvme.view_is_lost ? stays : NULL);
     add_remote(service, status, s);

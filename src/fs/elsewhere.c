@@ -26,6 +26,15 @@ int elsewhere_check(struct fs *fs)
     return -EIO;
 }
 
+int elsewhere_await(struct fs *fs)
+{
+    mutex_lock(&fs->elsewhere.lock);
+    while (fs->elsewhere.is_expected)
+        (void)mutex_wait(&fs->elsewhere.lock, &fs->elsewhere.settled, -1);
+    mutex_unlock(&fs->elsewhere.lock);
+    return elsewhere_check(fs);
+}
+
 /* False: it need not, or need not any more. */
 static bool wait_for_others(struct fs *fs, const struct fetch_read_request *request)
 {
@@ -50,12 +59,13 @@ void elsewhere_read(struct fs *fs, const struct fetch_read_request *request)
         request->reply(&(struct fetch_answer){.ino = request->ino, .error = -EIO}, request->arg);
 }
 
-void elsewhere_settle(struct fs *fs)
+void fs_expect_no_others(struct fs *fs)
 {
     mutex_lock(&fs->elsewhere.lock);
     struct waiting_read *read = fs->elsewhere.reads, *next;
     fs->elsewhere.reads = NULL;
     fs->elsewhere.is_expected = false;
+    (void)pthread_cond_broadcast(&fs->elsewhere.settled);
     mutex_unlock(&fs->elsewhere.lock);
     for (; read; read = next) {
         next = read->next;

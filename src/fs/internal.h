@@ -62,6 +62,7 @@ struct fs {
     struct ns *ns;
     struct stage *stage;
     enum fs_fsync fsync_level;
+    uint64_t shown_root; /* the root of the earlier state that the mount shows; 0: the newest one */
     _Atomic bool updates_atime;
     struct {
         /* also held over commits that take a last name, or end what has none */
@@ -84,6 +85,7 @@ struct fs {
     struct store *_Atomic others; /* has the content of other nodes' files; NULL: nothing has */
     struct {
         struct cairn_mutex lock; /* a leaf */
+        pthread_cond_t settled;  /* `is_expected` became false */
         bool is_expected;        /* `others` is about to be set, or will not be */
         struct waiting_read *reads;
     } elsewhere;
@@ -92,9 +94,9 @@ struct fs {
 /* elsewhere.c: of a file of another node. -EAGAIN: whether that can be read is known soon. -EIO: it
  * cannot. */
 CAIRN_MUST_CHECK int elsewhere_check(struct fs *fs);
+/* The same, but waits until it is known. */
+CAIRN_MUST_CHECK int elsewhere_await(struct fs *fs);
 void elsewhere_read(struct fs *fs, const struct fetch_read_request *request);
-/* It is known: reads that wait for it begin, or fail. */
-void elsewhere_settle(struct fs *fs);
 
 /* The store that has earlier states, and their content. On the mount of one of several nodes these
  * are the states of their union, which another store follows; it is there until the last request is

@@ -25,6 +25,7 @@ struct fs *fs_new(struct store *store, enum fs_fsync fsync_level)
     lanes_init(&fs->lanes);
     gate_init(&fs->gate);
     mutex_init(&fs->elsewhere.lock, LOCK_LEAF);
+    cond_init(&fs->elsewhere.settled);
     fs->brings = brings_new();
     fetch_map_zeros();
     return fs;
@@ -42,5 +43,6 @@ void fs_free(struct fs *fs)
     mutex_done(&fs->locked.lock);
     mutex_done(&fs->access.lock);
     mutex_done(&fs->elsewhere.lock);
+    (void)pthread_cond_destroy(&fs->elsewhere.settled);
     free(fs);
 }

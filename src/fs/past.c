@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fs/past.h"
 
+#include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/cause.h"
 #include "fs/internal.h"
 #include "store/lookback.h"
 
@@ -35,21 +37,53 @@ static void leave(struct entered *entered)
 }
 #define _cleanup_entered_ __attribute__((cleanup(leave)))
 
+/* -ENOENT: the mount has no earlier states. That of a node has them in another store: -EAGAIN:
+ * that is being opened; -EIO: it could not be, as the remote is away. */
+static int check_lookback(struct fs *fs, bool waits)
+{
+    if (past_lookback(fs))
+        return 0;
+    if (!store_node(fs->store) || atomic_load(&fs->others))
+        return -ENOENT;
+    int r = waits ? elsewhere_await(fs) : elsewhere_check(fs);
+    if (past_lookback(fs))
+        return 0;
+    if (r == -EIO)
+        cause_note("earlier states are in the remote, which could not be read since the mount "
+                   "began, or since another daemon went on with it");
+    return r == 0 ? -ENOENT : r;
+}
+
 static int enter(struct fs *fs, uint64_t ino, bool waits, struct entered *ret)
 {
-    struct lookback *lookback = past_lookback(fs);
     *ret = (struct entered){.fs = fs, .slot = past_slot(ino), .number = past_number(ino)};
-    if (!lookback || ino == FS_HISTORY_INO)
+    int r = check_lookback(fs, waits);
+    if (r == -ENOENT || ino == FS_HISTORY_INO)
         return -ESTALE;
+    TRY(r);
+    struct lookback *lookback = past_lookback(fs);
     ret->view = past_views_enter(lookback_views(lookback), ret->slot);
     if (ret->view)
         return 0;
     return waits ? lookback_enter(lookback, ret->slot, &ret->view) : -EAGAIN;
 }
 
-static bool is_state_root(uint64_t ino)
+/* Is it a directory right below .history? */
+static bool is_state_root(const struct fs *fs, uint64_t ino)
 {
-    return ino != FS_HISTORY_INO && past_number(ino) == ROOT_INO;
+    return ino != FS_HISTORY_INO && ino != fs->shown_root && past_number(ino) == ROOT_INO;
+}
+
+int fs_show_past(struct fs *fs, uint64_t number, uint64_t *ret_root)
+{
+    struct lookback_item item;
+    char name[24];
+    (void)snprintf(name, sizeof name, "%llu", (unsigned long long)number);
+    TRY(lookback_find(past_lookback(fs), name, &item));
+    *ret_root = past_ino(item.slot, ROOT_INO);
+    TRY(fs_past_open(fs, *ret_root, true)); /* lookback_free() closes it */
+    fs->shown_root = *ret_root;
+    return 0;
 }
 
 bool fs_is_history(struct fs *fs, uint64_t parent, const char *name)
@@ -129,7 +163,7 @@ static int fill_top(struct fs *fs, uint64_t ino, int64_t time, struct stat *ret)
 static int check_root(const struct entered *in, const struct fs_caller *caller, unsigned wanted)
 {
     struct view_inode root;
-    if (in->number != ROOT_INO || caller->uid == 0)
+    if (!is_state_root(in->fs, past_ino(in->slot, in->number)) || caller->uid == 0)
         return 0;
     TRY(view_inode(in->view, ROOT_INO, &root));
     uint32_t mode = root.attrs.mode;
@@ -158,11 +192,10 @@ int fs_past_getattr(struct fs *fs, uint64_t ino, bool waits, struct stat *ret)
 {
     _cleanup_entered_ struct entered in = {0};
     struct view_inode inode;
-    if (!past_lookback(fs))
-        return -ENOENT;
+    TRY(check_lookback(fs, waits));
     if (ino == FS_HISTORY_INO)
         return fill_top(fs, ino, 0, ret);
-    if (is_state_root(ino))
+    if (is_state_root(fs, ino))
         return state_attrs(fs, ino, waits, ret);
     TRY(enter(fs, ino, waits, &in));
     TRY(view_inode(in.view, in.number, &inode));
@@ -190,7 +223,7 @@ static int lookup_past_dots(struct fs *fs, uint64_t ino, bool is_up, bool waits,
         return fs_past_getattr(fs, ino, waits, ret);
     if (ino == FS_HISTORY_INO)
         return fs_getattr(fs, ROOT_INO, ret);
-    if (is_state_root(ino))
+    if (is_state_root(fs, ino))
         return fs_past_getattr(fs, FS_HISTORY_INO, waits, ret);
     TRY(enter(fs, ino, waits, &in));
     TRY(view_inode(in.view, in.number, &inode));
@@ -203,8 +236,7 @@ int fs_past_lookup(struct fs *fs, uint64_t parent, const char *name, const struc
     _cleanup_entered_ struct entered in = {0};
     struct view_entry entry;
     struct view_inode inode;
-    if (!past_lookback(fs))
-        return -ENOENT;
+    TRY(check_lookback(fs, waits));
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return lookup_past_dots(fs, parent, name[1] == '.', waits, ret);
     if (strlen(name) > NAME_LEN_MAX)
@@ -285,14 +317,13 @@ int fs_past_readdir(struct fs *fs, const struct fs_listing *l, const struct fs_c
 {
     _cleanup_entered_ struct entered in = {0};
     struct view_inode inode;
-    if (!past_lookback(fs))
-        return -ENOENT;
+    TRY(check_lookback(fs, waits));
     if (l->dir == FS_HISTORY_INO)
         return list_snapshots(fs, l, waits);
     TRY(enter(fs, l->dir, waits, &in));
     TRY(check_root(&in, caller, 4));
     TRY(view_inode(in.view, in.number, &inode));
-    uint64_t parent = in.number == ROOT_INO ? FS_HISTORY_INO : past_ino(in.slot, inode.parent);
+    uint64_t parent = is_state_root(fs, l->dir) ? FS_HISTORY_INO : past_ino(in.slot, inode.parent);
     struct past_listing listing = {l, in.slot};
     if (!list_dots(l, parent))
         return 0;
@@ -310,9 +341,9 @@ ssize_t fs_past_readlink(struct fs *fs, uint64_t ino, bool waits, char buf[4096]
 }
 
 /* Those at the top are of no state. */
-static bool has_xattrs(uint64_t ino)
+static bool has_xattrs(const struct fs *fs, uint64_t ino)
 {
-    return ino != FS_HISTORY_INO && !is_state_root(ino);
+    return ino != FS_HISTORY_INO && !is_state_root(fs, ino);
 }
 
 ssize_t fs_past_getxattr(struct fs *fs, uint64_t ino, const char *name, bool waits, void *buf,
@@ -320,7 +351,7 @@ ssize_t fs_past_getxattr(struct fs *fs, uint64_t ino, const char *name, bool wai
 {
     _cleanup_entered_ struct entered in = {0};
     TRY(xattr_check_name(name));
-    if (!has_xattrs(ino) || strcmp(name, "security.capability") == 0)
+    if (!has_xattrs(fs, ino) || strcmp(name, "security.capability") == 0)
         return -ENODATA;
     TRY(enter(fs, ino, waits, &in));
     return view_getxattr(in.view, in.number, name, strlen(name), buf, size);
@@ -331,7 +362,7 @@ ssize_t fs_past_listxattr(struct fs *fs, uint64_t ino, const struct fs_caller *c
 {
     _cleanup_entered_ struct entered in = {0};
     struct xattr_names list = {.caller = caller, .buf = buf, .size = size};
-    if (!has_xattrs(ino))
+    if (!has_xattrs(fs, ino))
         return 0;
     TRY(enter(fs, ino, waits, &in));
     TRY(view_listxattr(in.view, in.number, xattr_add_name, &list));
@@ -342,7 +373,7 @@ int fs_past_open(struct fs *fs, uint64_t ino, bool waits)
 {
     struct entered in = {0};
     if (ino == FS_HISTORY_INO)
-        return past_lookback(fs) ? 0 : -ENOENT;
+        return check_lookback(fs, waits);
     return enter(fs, ino, waits, &in); /* fs_past_close() leaves it */
 }
 

@@ -24,6 +24,11 @@ static inline bool fs_is_past(uint64_t ino)
     return past_slot(ino) != 0 && ino != UINT64_MAX; /* that is the file of the self-test */
 }
 
+/* The mount shows the state with this number, and no other: *ret_root is its root, which is a
+ * directory as others of that state. It stays open, and is not given up, as long as `fs` is there.
+ * Before any other call; blocks. -ENOENT: there is no such state; else as lookback_enter(). */
+CAIRN_MUST_CHECK int fs_show_past(struct fs *fs, uint64_t number, uint64_t *ret_root);
+
 /* About once a second: closes states that nobody uses. */
 void fs_past_tick(struct fs *fs);
 

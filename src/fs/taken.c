@@ -15,13 +15,13 @@ void fs_show_others(struct fs *fs, struct store *others)
         brings_end(fs->brings);
         atomic_store(&fs->others, NULL);
     }
-    elsewhere_settle(fs);
+    fs_expect_no_others(fs);
 }
 
 void fs_end_reads(struct fs *fs)
 {
     struct store *others = atomic_load(&fs->others);
-    elsewhere_settle(fs);
+    fs_expect_no_others(fs);
     fetch_end_reads(fs->store);
     if (others) {
         store_interrupt(others);

@@ -9,6 +9,8 @@
 /* The store that has the content of other nodes' files is about to be opened: until it is, or is
  * found to be impossible, what needs it waits. */
 void fs_expect_others(struct fs *fs);
+/* It is open, or is not expected any more: what waits for it goes on, or fails. Any thread. */
+void fs_expect_no_others(struct fs *fs);
 /* That store; NULL: it cannot be opened now, or is no longer. Then copies that are being made of
  * its files end. One thread. */
 void fs_show_others(struct fs *fs, struct store *others);

@@ -9,6 +9,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/pool.h"
+#include "fs/taken.h"
 #include "fuse/internal.h"
 #include "fuse/ops.h"
 #include "fuse/earlier.h"
@@ -221,6 +222,7 @@ void front_stop(struct front *front)
         (void)pthread_join(front->resumer, NULL);
     }
     end_threads(front);
+    fs_expect_no_others(front->fs); /* else earlier_stop() may wait for it */
     earlier_stop(front);
     fs_end_reads(front->fs); /* reads in progress answer through the session */
     drop_parked(front, &front->locked.content);

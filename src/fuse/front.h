@@ -42,6 +42,7 @@ struct front_options {
     const char *extra;  /* more -o options for the kernel, comma separated; NULL: none */
     bool allow_other;
     bool read_only;
+    uint64_t root;  /* of an earlier state (fs_show_past()); 0: that of the newest one */
     bool has_nodes; /* files may belong to other nodes (fs/taken.h) */
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel caches answers */

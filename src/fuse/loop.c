@@ -55,10 +55,19 @@ static struct parked *make_parked(struct front *front, const struct fuse_buf *bu
     return parked;
 }
 
+/* The kernel calls the root of every mount 1. Here it may be that of an earlier state. */
+static void find_root(const struct front *front, const struct fuse_buf *buf)
+{
+    struct wire_in_header *header = buf->mem;
+    if (front->options.root && header->nodeid == FUSE_ROOT_ID)
+        header->nodeid = front->options.root;
+}
+
 /* `parked`: its parked form until now; NULL: it has just arrived. */
 static void process(struct front *front, uint32_t slab, struct fuse_buf *buf,
                     const struct parked *parked)
 {
+    find_root(front, buf);
     current = (struct current){.slab = slab, .header = buf->mem, .is_resumed = parked};
     current.bringing = parked ? parked->bringing : NULL;
     current.is_interrupted = parked && parked->is_interrupted;

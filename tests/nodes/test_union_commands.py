@@ -214,3 +214,25 @@ def test_an_open_file_of_an_earlier_state_outlives_the_daemon(on_remote, shared,
         assert tree(at(b, ".history", head)) == wanted
         subprocess.run(["umount", "-l", b.mnt], check=True)  # with the file open
     end_all(a)
+
+
+def test_a_file_of_an_earlier_state_while_the_remote_is_away(on_remote, shared, node):
+    """To another daemon, which cannot read the remote yet, the state is not gone (ESTALE): it cannot be read (EIO). status says why.
+    Once the remote is back, the open file and all others can be read."""
+    a = node(gc_grace="1h")
+    b = on_remote(shared, kind=successor.KeptRemote, nodes=True, writeback_delay="50ms", successor="on", gc_grace="1h").mount()
+    wanted = fill(a, b)
+    head = b.verb("history", b.mnt).stdout.split("\n")[1].split()[0].split("-")[-1]
+    with rig.opened(at(b, ".history", head, "f0"), os.O_RDONLY) as file:  # and the kernel has no page of it
+        b.verb("wait", b.mnt, "--level", "remote")
+        away = shared.path + "-away"
+        os.rename(shared.path, away)
+        os.kill(b.daemon(), signal.SIGKILL)
+        with rig.fails(errno.EIO):
+            os.pread(file, 10, 0)
+        errors = b.status()["errors"]
+        assert errors and all("earlier states are in the remote, which could not be read" in one["cause"] for one in errors), errors
+        os.rename(away, shared.path)
+        rig.poll(lambda: os.path.isdir(at(b, ".history", head)), 60, "the remote to be read")
+        assert os.pread(file, len(wanted["f0"]), 0) == wanted["f0"] and tree(at(b, ".history", head)) == wanted
+    end_all(a, b)

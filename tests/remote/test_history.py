@@ -237,7 +237,7 @@ def test_what_has_no_earlier_states(written):
     fresh = node.fresh()
     assert "give ro, too" in fresh.verb("mount", fresh.store, fresh.mnt, "-o", fresh.option_string({"at": 1}), code=1).stderr
     lone = fresh.option_string({"ro": True, "at": 1, **dict.fromkeys(node.remote.options())})
-    assert "no remote is configured" in fresh.verb("mount", fresh.store, fresh.mnt, "-o", lone, code=1).stderr
+    assert "there is no store at" in fresh.verb("mount", fresh.store, fresh.mnt, "-o", lone, code=1).stderr
     node.umount(drain="remote")
     assert "are in its remote" in written.verb("ls", "--at", "1", f"{node.store}:/", code=1).stderr
     assert "are in its remote" in written.verb("history", node.store, code=2).stderr
