@@ -7,37 +7,14 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/ask.h"
+#include "cli/history_internal.h"
 #include "cli/interrupt.h"
-#include "cli/json.h"
 #include "cli/source.h"
 #include "cli/target.h"
 #include "daemon/remote_address.h"
 
 #define HEADS_USUAL 1000u
 #define KEPT_MS 5000
-
-struct history {
-    const struct command *command;
-    struct mount_options options;
-    uint64_t limit;
-    bool is_json;
-    char *source, *path; /* path NULL: all */
-    struct offline *offline;
-    struct past_heads heads; /* oldest first */
-    bool has_older;
-    struct past_names names;
-    cJSON *kept; /* what the mount's daemon says of heads that stay; NULL: none was asked */
-};
-
-/* Heads that follow each other and have the same state: one line. */
-struct state {
-    const struct past_head *first, *last;
-    struct past_path_sum sum; /* with a path */
-    char *trouble;            /* it cannot be read; NULL: it can */
-    char *names;              /* "one, other"; NULL: none */
-    bool is_shown;
-};
-DEFINE_VECTOR(states, struct state);
 
 static void states_done(struct states *states)
 {
@@ -50,6 +27,13 @@ static void states_done(struct states *states)
 
 /* --- the source ------------------------------------------------------------------------------- */
 
+/* A daemon of an earlier version knows of none. */
+static void ask_kept(struct history *h, const char *store)
+{
+    if (ask_patiently(store, "kept", KEPT_MS, &h->kept) < 0)
+        h->kept = NULL;
+}
+
 static int remote_of_mount(struct history *h, const struct mount_entry *mount)
 {
     _cleanup_json_ cJSON *status = NULL;
@@ -58,9 +42,7 @@ static int remote_of_mount(struct history *h, const struct mount_entry *mount)
     if (r < 0)
         return CLI_FAILED;
     h->source = xstrdup(name ? name : mount->store);
-    /* A daemon of an earlier version knows of none. */
-    if (ask_patiently(mount->store, "kept", KEPT_MS, &h->kept) < 0)
-        h->kept = NULL;
+    ask_kept(h, mount->store);
     return CLI_OK;
 }
 
@@ -75,6 +57,7 @@ static int take_store(struct history *h, const char *store)
                               "its mountpoint",
                               store);
     h->source = xstrdup(store);
+    ask_kept(h, store);
     return CLI_OK;
 }
 
@@ -174,6 +157,9 @@ static bool find_only(const struct history *h, const struct state *state, uint64
 {
     const cJSON *one;
     uint64_t head;
+    *ret = state->only;
+    if (state->has_only)
+        return true;
     cJSON_ArrayForEach(
         one, json_part(h->kept,
                        "heads")) if (control_get_u64(one, "head", &head) &&
@@ -204,39 +190,6 @@ static void find_names(const struct history *h, struct states *states)
         }
 }
 
-static bool is_news(const struct past_path_sum *sum, const struct past_path_sum *before)
-{
-    return sum->exists != before->exists || sum->is_directory != before->is_directory ||
-           sum->made || sum->changed || sum->gone;
-}
-
-static void look_at_state(struct past *past, struct past_path *path, struct state *state)
-{
-    int r = state->trouble ? 0 : past_show(past, state->last->number, &state->trouble);
-    if (state->trouble || r < 0)
-        return;
-    r = past_path_look(path, &state->sum);
-    if (r < 0)
-        state->trouble = xstrdup(source_trouble(r));
-}
-
-/* One state after the other, from the oldest. Those in which nothing of the path changed are not
- * shown. */
-static void look_at_path(struct history *h, struct states *states)
-{
-    struct past *past = offline_past(h->offline);
-    struct past_path *path = past_path_new(past, h->path);
-    const struct past_path_sum none = {0}, *before = &none;
-    for (size_t i = 0; i < states->count && !interrupted(); i++) {
-        struct state *state = &states->at[i];
-        look_at_state(past, path, state);
-        state->is_shown = state->trouble || is_news(&state->sum, before);
-        if (!state->trouble)
-            before = &state->sum;
-    }
-    past_path_free(path);
-}
-
 /* --- lines ------------------------------------------------------------------------------------ */
 
 static void print_head(const struct state *state)
@@ -262,16 +215,26 @@ static void print_difference(uint64_t now, uint64_t before, const char *what, bo
         (void)printf("%s%" PRIu64 " %s, ", sign, amount, what);
 }
 
+static void print_changes(const struct past_path_sum *sum)
+{
+    (void)printf("  %" PRIu64 " made, %" PRIu64 " changed, %" PRIu64 " removed", sum->made,
+                 sum->changed, sum->gone);
+}
+
 /* `before`: the state before that can be read; NULL: none is known. */
 static void print_totals(const struct state *state, const struct state *before)
 {
     const struct past_head *head = state->first;
     (void)printf("%9" PRIu64 "  %10s", head->files, human_bytes(head->logical_bytes).text);
-    if (before) {
+    if (state->is_compared) {
+        print_changes(&state->sum);
+        (void)printf(", ");
+    } else if (before) {
         (void)printf("  ");
         print_difference(head->files, before->last->files, "files", false);
-        print_difference(head->logical_bytes, before->last->logical_bytes, "", true);
     }
+    if (before)
+        print_difference(head->logical_bytes, before->last->logical_bytes, "", true);
 }
 
 static void print_path(const struct state *state, const struct state *before)
@@ -284,8 +247,7 @@ static void print_path(const struct state *state, const struct state *before)
     if (before && !sum->exists)
         (void)printf("  removed");
     else if (before)
-        (void)printf("  %" PRIu64 " made, %" PRIu64 " changed, %" PRIu64 " removed", sum->made,
-                     sum->changed, sum->gone);
+        print_changes(sum);
 }
 
 static const struct state *find_before(const struct states *states, size_t i)
@@ -326,7 +288,7 @@ static int print_states(const struct history *h, const struct states *states)
         else
             print_totals(state, find_before(states, i));
         uint64_t only;
-        if (find_only(h, state, &only))
+        if (find_only(h, state, &only) && only)
             (void)printf("  %s of it alone", human_bytes(only).text);
         if (state->names)
             (void)printf("  (%s)", state->names);
@@ -335,10 +297,21 @@ static int print_states(const struct history *h, const struct states *states)
     if (h->has_older)
         complain(h->command->name, "there are older heads: --limit shows more than %" PRIu64,
                  h->limit);
+    if (h->not_compared)
+        complain(h->command->name,
+                 "%zu of the states were not compared with the one before: with / as PATH, all are",
+                 h->not_compared);
     return CLI_OK;
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
+
+static void add_changes(cJSON *one, const struct past_path_sum *sum)
+{
+    control_add_u64(one, "made", sum->made);
+    control_add_u64(one, "changed", sum->changed);
+    control_add_u64(one, "removed", sum->gone);
+}
 
 static void add_path(cJSON *one, const struct past_path_sum *sum)
 {
@@ -349,9 +322,7 @@ static void add_path(cJSON *one, const struct past_path_sum *sum)
     }
     control_add_u64(one, "files", sum->files);
     control_add_u64(one, "bytes", sum->bytes);
-    control_add_u64(one, "made", sum->made);
-    control_add_u64(one, "changed", sum->changed);
-    control_add_u64(one, "removed", sum->gone);
+    add_changes(one, sum);
 }
 
 static cJSON *state_json(const struct history *h, const struct state *state)
@@ -380,6 +351,8 @@ static cJSON *state_json(const struct history *h, const struct state *state)
     if (!state->trouble && !h->path) {
         control_add_u64(one, "files", state->first->files);
         control_add_u64(one, "bytes", state->first->logical_bytes);
+        if (state->is_compared)
+            add_changes(one, &state->sum);
     }
     return one;
 }
@@ -409,7 +382,9 @@ static int show_history(struct history *h)
     find_states(h, &states);
     find_names(h, &states);
     if (h->path)
-        look_at_path(h, &states);
+        history_look_at_path(h, &states);
+    else
+        history_compare_newest(h, &states);
     if (interrupted())
         return CLI_INTERRUPTED;
     if (!h->is_json)
@@ -454,12 +429,16 @@ static const struct flag flags[] = {
 const struct command history_command = {
     .name = "history",
     .summary = "list earlier states of a remote or store, or of a path in it",
-    .description = "Each head that the writer's gc has not removed yet is a state, and without a "
-                   "remote each snapshot of the store:\n"
-                   "'cairn ls --at' and 'cairn cp --at' show it. Heads of one state are one line, "
-                   "the newest comes first. With PATH: those\n"
-                   "in which files at or below it were made, changed or removed. Links are not "
-                   "followed.",
+    .description =
+        "Each head that the writer's gc has not removed yet is a state, and without a "
+        "remote each snapshot of the store:\n"
+        "'cairn ls --at' and 'cairn cp --at' show it. Heads of one state are one line, "
+        "the newest comes first. Of the newest\n"
+        "50, or as many as have two million files and chunks together, it tells how many "
+        "files changed since the one before, and how\n"
+        "large the packs are that no other one needs. With PATH: those in which files at "
+        "or below it were made, changed or removed; all\n"
+        "states are looked at. Links are not followed.",
     .flags = flags,
     REQUEST(struct history, .limit = HEADS_USUAL),
     .operands = (const struct operand[]){{.name = "SOURCE",

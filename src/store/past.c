@@ -103,6 +103,7 @@ static void describe(const struct head *head, struct past_head *into)
     into->cut = head->cut;
     into->files = head->files;
     into->logical_bytes = head->logical_bytes;
+    into->chunks = head->chunks;
     note_state(head, into->state);
 }
 
@@ -329,6 +330,11 @@ int past_show_named(struct past *past, uint64_t number, const char *name, char *
 struct view *past_view(struct past *past)
 {
     return past->store ? past->store->local.view : past->view;
+}
+
+const char *past_snapshots(const struct past *past)
+{
+    return past->snapshots;
 }
 
 struct store *past_store(struct past *past)

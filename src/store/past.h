@@ -25,6 +25,7 @@ struct past_head {
     int error;         /* it cannot be read; 0: it can */
     int64_t published; /* by its writer's clock, ns */
     uint64_t cut, files, logical_bytes;
+    uint64_t chunks;   /* that the files refer to; of a store's snapshot 0 */
     uint8_t state[32]; /* heads of the same state have the same */
 };
 DEFINE_VECTOR(past_heads, struct past_head);
@@ -62,3 +63,18 @@ void past_path_free(struct past_path *path);
 /* Reads all that is below PATH, unless nothing of it changed since the last call. -EUCLEAN: the
  * state is damaged. */
 CAIRN_MUST_CHECK int past_path_look(struct past_path *path, struct past_path_sum *ret);
+
+/* --- past_only.c ------------------------------------------------------------------------------ */
+
+/* Which bytes of packs one state alone needs, of those that are added. */
+struct past_only;
+struct past_only *past_only_new(struct past *past);
+void past_only_free(struct past_only *only); /* NULL is fine */
+/* Adds a state: of a remote the one that past_show() shows, of a store the snapshot `number`. On an
+ * error it is not added. -EOPNOTSUPP: several nodes write the remote, and its heads do not say
+ * which packs they need. */
+CAIRN_MUST_CHECK int past_only_add(struct past_only *only, uint64_t number);
+/* Adds what the files of now need, of a store that no daemon serves. Errors of view_open(). */
+CAIRN_MUST_CHECK int past_only_add_now(struct past_only *only);
+/* Fills in the bytes of each state that was added, in their order. */
+void past_only_sums(const struct past_only *only, uint64_t *ret);

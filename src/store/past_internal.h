@@ -9,6 +9,8 @@ DEFINE_VECTOR(past_inos, uint64_t);
 
 /* The view of the state that is shown. */
 struct view *past_view(struct past *past);
+/* STORE/snapshots; NULL: they are states of a remote. Lent. */
+const char *past_snapshots(const struct past *past);
 /* The store by which the state is read; only of a remote. */
 struct store *past_store(struct past *past);
 /* The newest head. */

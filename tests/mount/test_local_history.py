@@ -193,6 +193,39 @@ def test_du_and_diff(writer):
             writer.umount()
 
 
+def test_what_a_snapshot_holds_alone(writer):
+    """Of a store that is not mounted it is told what its daemon tells."""
+    put(writer, "step2/model.pt", 7)
+    put(writer, "stays.pt", 8)  # the files of now have it, too
+    create(writer, "second")
+    os.unlink(os.path.join(writer.mnt, "step2/model.pt"))
+    writer.wait()
+
+    def only():
+        return [state["only_bytes"] for state in json.loads(writer.verb("history", "--json", writer.store).stdout)["states"]]
+
+    told = only()
+    assert told[0] >= 3_000_000 and told[1] >= 6_000_000, told
+    assert [state["only_bytes"] for state in history(writer)] == told
+    writer.umount()
+    assert only() == told
+
+
+def test_a_long_list_is_compared_at_its_end(cairn):
+    """Of the newest 50 states it is told what changed, so that it takes no longer with more of them; with the path `/` of all."""
+    cairn.mount(**QUICK)
+    for number in range(52):
+        rig.write_file(os.path.join(cairn.mnt, f"file{number}"), b"x")
+        create(cairn, f"s{number}")
+    changed = [[state.get(key) for key in ("made", "changed", "removed")] for state in history(cairn)]
+    assert changed == [[1, 0, 0]] * 49 + [[None] * 3] * 3
+    done = cairn.verb("history", cairn.mnt)
+    lines = done.stdout.splitlines()
+    assert "2 of the states were not compared" in done.stderr
+    assert "1 made, 0 changed, 0 removed, +1 B" in lines[49] and "+1 files, +1 B" in lines[50], lines
+    assert [state["made"] for state in history(cairn, "/")] == [1] * 52
+
+
 def test_the_directory_comes_with_the_first(cairn):
     """The kernel has not kept that there was none."""
     cairn.mount(**QUICK)

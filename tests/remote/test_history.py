@@ -117,12 +117,47 @@ def test_the_list(written):
         assert (state["files"], state["bytes"]) == (len(files), sum(map(os.path.getsize, files)))
     lines = written.verb("history", written.node.remote.url).stdout.splitlines()
     assert lines[0].split()[:4] == ["HEAD", "TIME", "FILES", "SIZE"] and len(lines) == 1 + len(states)
-    assert lines[1].endswith("  0 files, -194 KiB"), lines  # the newest state comes first: a file was truncated
+    assert lines[1].endswith("  0 made, 1 changed, 0 removed, -194 KiB"), lines  # the newest state comes first: a file was truncated
     # What is printed as its time finds the same head, though that was published within the second.
     newest = written.history()[0]
     assert written.verb("ls", "--at", newest["time"], written.node.remote.spec("/")).stdout.split() == ["latest", "step2000"]
     assert [s["last_head"] for s in written.history("--limit", "1")] == [max(written.node.remote.heads())]
     assert "older heads" in written.verb("history", "-n", "1", written.node.remote.url).stderr
+
+
+CHANGED = ("made", "changed", "removed")
+
+
+def test_the_list_tells_what_changed(written):
+    """Also without a path, since the state before; of the oldest state nothing is told."""
+    by_path = {state["head"]: [state[key] for key in CHANGED] for state in written.history("/")}
+    *later, oldest = written.history()
+    assert [[state[key] for key in CHANGED] for state in later] == [by_path.get(state["head"], [0, 0, 0]) for state in later]
+    assert sum(state["removed"] for state in later) == 2 and not set(CHANGED) & set(oldest)
+
+
+def contents(written, head):
+    out, _ = written.copied("--at", str(head))
+    return {rig.read_file(os.path.join(top, name)) for top, _, names in os.walk(out) for name in names}
+
+
+def test_the_list_tells_what_a_state_holds_alone(mount, directory):
+    """Without a mount: how large the packs are that no other state needs. Some states may have one content, where an upload is slow."""
+    size = 4 << 20
+    made = Written(mount.mount(**SMALL), directory)
+    for seed in range(3):
+        made.change(lambda node, seed=seed: put(node, "latest.pt", seed, size))
+    made.change(lambda node: put(node, "other.pt", 3, size))
+    mount.umount(drain="remote")
+    states = made.history()
+    has = [contents(made, state["head"]) for state in states]
+    for state, own, others in ((states[i], has[i], has[:i] + has[i + 1:]) for i in range(len(states))):
+        alone = sum(map(len, own - set().union(*others)))
+        assert alone <= state["only_bytes"] <= alone * 1.05, (state, alone)
+    lines = made.verb("history", mount.remote.url).stdout.splitlines()[1:]
+    assert ["4.0 MiB of it alone" in line for line in lines] == [state["only_bytes"] > 0 for state in states], lines
+    assert any(state["only_bytes"] for state in states) and not all(state["only_bytes"] for state in states), states
+    assert all("only_bytes" in state for state in made.history("-n", "2")[:-1]) and "only_bytes" not in made.history("-n", "2")[-1]
 
 
 def test_a_head_without_news_is_no_line_of_its_own(written):
@@ -355,9 +390,9 @@ def test_a_run_of_an_earlier_head_that_is_lost(written):
     out, said = written.copied("--at", str(number))
     check_same(written.states[before][1], out)
     assert f"head {number} of " in said and f"runs/{run:016x} is missing" in said and "showing head " in said
-    states = written.history("/")
-    assert any(f"{run:016x}" in state.get("error", "") for state in states), states
-    assert states[0]["exists"] and "error" not in states[0]
+    for states in written.history("/"), written.history():
+        assert any(f"{run:016x}" in state.get("error", "") for state in states), states
+        assert "error" not in states[0]
     out, said = written.copied()
     check_same(written.node.mnt, out)
     with written.node.elsewhere(ro=True, at=number) as reader:
