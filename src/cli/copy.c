@@ -16,12 +16,12 @@
 #define QUEUE_MAX 64u
 #define TICK_MS 200
 #define STEP (1u << 20)
-#define RANGE_MAX (256ull << 20) /* between two looks at an interrupt */
+#define RANGE_MAX (256ull << 20) /* between two checks for an interrupt */
 #define CAUSES_NAMED 3u
-/* not the bits that say on whose behalf it runs: the owner is another */
+/* without the bits that say on whose behalf a program runs: the owner is another */
 #define MODE_COPIED 01777u
 
-/* A pack that bytes of a file cannot be read for. */
+/* A pack because of which bytes of a file cannot be read. */
 struct cause_of_holes {
     struct reader_loss loss; /* the first */
     uint64_t chunks;
@@ -67,7 +67,7 @@ static void draw(struct copy *copy)
                   (unsigned long long)copy->total.files, rate.text);
 }
 
-/* Draws the progress, and passes an interrupt on to the reads. */
+/* Draws the progress, and forwards an interrupt to the reads. */
 static void *watch(void *arg)
 {
     struct copy *copy = arg;
@@ -156,8 +156,8 @@ static struct timespec timespec_of(int64_t ns)
     return (struct timespec){.tv_sec = seconds, .tv_nsec = ns - seconds * 1000000000};
 }
 
-/* Of an open file or directory (`name` is ""), or of a link. Only root gives files away; another
- * caller gets files of its own, as of cp. */
+/* For an open file or directory (`name` is ""), or for a link. Only root can give files to other
+ * owners; another caller keeps them as its own, as with cp. */
 static int set_owner(const struct copy *copy, const struct attrs *attrs, int fd, const char *name)
 {
     if (!copy->restores ||
@@ -177,7 +177,7 @@ static int set_xattrs(struct copy *copy, const struct ns_inode *inode, int fd, c
     return r;
 }
 
-/* Where it may not be replaced nothing is read for it. */
+/* If an existing file may not be replaced, nothing is read for it. */
 static bool is_there(const struct copy *copy, int dir_fd, const char *name)
 {
     struct stat st;
@@ -209,7 +209,7 @@ static size_t find_cause(struct file_copy *file, const struct reader_loss *loss)
     return file->lost.causes.count - 1;
 }
 
-/* Without is_partial the rest is read all the same: the message says all that is wrong. */
+/* Without is_partial the rest is read nevertheless, so that the message lists all damage. */
 static int file_copy_lose(const struct reader_loss *loss, void *arg)
 {
     struct file_copy *file = arg;
@@ -242,7 +242,7 @@ static int compare_holes(const void *a, const void *b)
     return compare_u64(&((const struct hole *)a)->offset, &((const struct hole *)b)->offset);
 }
 
-/* One line for each: offset, length, why. */
+/* One line for each: offset, length, reason. */
 static int write_holes(struct file_copy *file, const char *name)
 {
     int fd =
@@ -347,7 +347,8 @@ static int file_copy_start_read(struct reader_group *group, void *arg)
 
 /* --- by reference ----------------------------------------------------------------------------- */
 
-/* The same file, as the mount's .history shows it; -1: it does not, or not to this caller. */
+/* Opens the same file in the mount's .history; -1: it is not there, or not accessible to this
+ * caller. */
 static int open_past(const struct file_copy *file, uint64_t ino)
 {
     const struct copy *copy = file->copy;
@@ -372,7 +373,7 @@ struct past_job {
     int from; /* in .history */
 };
 
-/* The kernel reads and writes the parts that the mount cannot copy by reference. */
+/* The kernel reads and writes the ranges that the mount cannot copy by reference. */
 static int copy_range(struct file_copy *file, int from, uint64_t *done)
 {
     off64_t in = 0, out = 0;
@@ -389,7 +390,7 @@ static int copy_range(struct file_copy *file, int from, uint64_t *done)
     return 0;
 }
 
-/* Where that is refused: from the same place on. */
+/* If a copy by reference is refused: copies the bytes from the same offset on. */
 static int copy_bytes(struct file_copy *file, int from, uint64_t done)
 {
     _cleanup_free_ uint8_t *bytes = xmalloc(STEP);
@@ -406,8 +407,8 @@ static int copy_bytes(struct file_copy *file, int from, uint64_t done)
     return 0;
 }
 
-/* A reference to content that is lost would be a file that cannot be read. Where a pack is not
- * there the bytes are read: NVMe may still have them; if not, the file fails. */
+/* A reference to lost content would result in a file that cannot be read. If a pack is missing, the
+ * bytes are read: NVMe may still have them; if not, the file fails. */
 static int may_refer(const struct past_job *job, bool *ret)
 {
     int r = reader_packs_have(job->file->copy->packs, job->ino, ret);
@@ -432,7 +433,7 @@ static void copy_past(void *arg)
     file_copy_put(file);
 }
 
-/* False: the file's bytes are to be read from the store. */
+/* False: the file's bytes must be read from the store. */
 static bool start_past(struct file_copy *file, uint64_t ino)
 {
     int from = open_past(file, ino);
@@ -497,7 +498,7 @@ void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const
     vector_add(&copy->directories, (struct directory){.path = xstrdup(path), .inode = *inode});
 }
 
-/* A copied path may be longer than the kernel takes at once: then it is walked in parts. */
+/* A copied path may be longer than the kernel accepts at once: then it is opened in parts. */
 static int open_directory(const char *path)
 {
     int dir = AT_FDCWD;
@@ -535,7 +536,7 @@ static int finish_directory(struct copy *copy, const struct directory *directory
     return futimens(fd, times) < 0 || fchmod(fd, attrs->mode & kept) < 0 ? -errno : 0;
 }
 
-/* The innermost first: a directory that its owner may not write is closed last. */
+/* The innermost first: a directory that its owner may not write must be closed last. */
 static void finish_directories(struct copy *copy)
 {
     for (size_t i = copy->directories.count; i-- > 0;) {

@@ -16,7 +16,7 @@ struct copy_counts {
 /* Sums over several copies. */
 struct copy_result {
     uint64_t copied, total; /* files */
-    uint64_t partial;       /* not copied, but in part */
+    uint64_t partial;       /* copied only in part */
     uint64_t bytes;         /* read and written */
 };
 
@@ -27,13 +27,13 @@ struct copy_how {
      * ranges. */
     bool is_partial;
     bool to_output;       /* one file, by copy_stream() */
-    bool may_not_replace; /* what is there stays, and that is a failure */
+    bool may_not_replace; /* an existing file stays, and this is a failure */
     bool restores; /* owners and extended attributes, too, as far as the caller may set them */
     /* `past`: a path below .history of a mount that shows the same files as the source. Each file
-     * that is copied to a path below `past_of` is taken from there: by reference if both are on one
-     * mount. NULL: all files are read from the store. Lent until copy_end(). */
+     * that is copied to a path below `past_of` is read from there: by reference if both are on one
+     * mount. NULL: all files are read from the store. Valid until copy_end(). */
     const char *past, *past_of;
-    cJSON *problems; /* array that each message is added to as {path, problem}; NULL: none */
+    cJSON *problems; /* array to which each message is added as {path, problem}; NULL: none */
 };
 
 CAIRN_MUST_CHECK int copy_begin(const struct copy_how *how, struct store *store, struct copy **ret);
@@ -41,7 +41,7 @@ CAIRN_MUST_CHECK int copy_begin(const struct copy_how *how, struct store *store,
 void copy_expect(struct copy *copy, const struct copy_counts *total);
 
 /* Starts copying a regular file to `name` in the open directory `dir_fd`; `shown` names it in
- * messages. What goes wrong is said, now or later, and remembered. */
+ * messages. Failures are printed, now or later, and remembered. */
 void copy_file(struct copy *copy, const struct ns_inode *inode, int dir_fd, const char *name,
                const char *shown);
 void copy_link(struct copy *copy, const struct ns_inode *inode, const char *target, int dir_fd,
@@ -49,11 +49,11 @@ void copy_link(struct copy *copy, const struct ns_inode *inode, const char *targ
 /* Writes a regular file to `fd`, in order, and waits for the end. It stops before the first byte
  * that cannot be read; that is a failure like any other. */
 void copy_stream(struct copy *copy, const struct ns_inode *inode, int fd, const char *shown);
-/* Mode and time of a directory are set at the end: copying into it changes them.
- * `path` is local. */
+/* Mode and time of a directory are set at the end, as copying into it changes them. `path` is
+ * local. */
 void copy_directory_later(struct copy *copy, const struct ns_inode *inode, const char *path);
-/* Something that cannot be copied. */
+/* Reports something that cannot be copied. */
 void copy_failed(struct copy *copy, const char *shown, const char *why);
 
-/* Waits for all of it; an exit code. Adds to *sum. Frees. */
+/* Waits for all copies; returns an exit code. Adds to *sum. Frees. */
 int copy_end(struct copy *copy, struct copy_result *sum);

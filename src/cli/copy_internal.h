@@ -34,7 +34,7 @@ struct copy {
     VECTOR(struct directory) directories;
     struct {
         struct cairn_mutex lock; /* LOCK_LEAF */
-        cJSON *problems;         /* NULL: messages are enough */
+        cJSON *problems;         /* NULL: messages are only printed */
     } locked;
 };
 

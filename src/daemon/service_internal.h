@@ -17,7 +17,7 @@
 #include "store/store.h"
 #include "take/take.h"
 
-/* The time for which limits stay lifted for a waiter that was not heard of again. */
+/* For how long limits stay lifted for a waiter that does not poll again. */
 #define URGENT_LEASE_NS (3ll * 1000000000)
 #define TICK_MS 1000
 
@@ -26,15 +26,15 @@ struct upload_sample {
     uint64_t bytes;
 };
 
-/* The state of a service for its remote, beside that of the store. */
+/* The state of a service for its remote, in addition to that of the store. */
 struct remote_side {
-    char *name, *holder;       /* lent to the store */
-    _Atomic bool drain_at_end; /* the end waits for the remote */
-    _Atomic bool is_drained;   /* or will never be */
+    char *name, *holder;       /* used by the store */
+    _Atomic bool drain_at_end; /* the end of the service waits for the remote */
+    _Atomic bool is_drained;   /* everything is in the remote, or never will be */
     _Atomic bool wait_ended;   /* the function of `ticket` was called */
     struct {
         struct cairn_mutex lock;
-        /* The rate of the upload is measured from the older one on. */
+        /* The rate of the upload is measured from `older` on. */
         struct upload_sample older, newer;
         bool waits; /* `ticket` belongs to a waiter outside the service */
         uint64_t ticket;
@@ -50,16 +50,16 @@ struct service {
     const struct mount_options *options;
     char *store_path, *mountpoint;
     uint64_t shown, shown_root; /* of -o at= without a remote: a snapshot, and its root; 0: none */
-    char *rejoined_path;        /* lent to the front; NULL: this mount is none of several nodes */
+    char *rejoined_path;        /* used by the front; NULL: this mount is none of several nodes */
     struct store *store;
     struct commit *commit; /* the store's */
     struct fs *fs;
     struct take *take; /* NULL: this mount is none of several nodes */
     _Atomic bool take_ends;
-    struct front *_Atomic front; /* NULL: not there yet. Threads of the store look at it. */
+    struct front *_Atomic front; /* NULL: not there yet. Threads of the store read it. */
     int stop_fd;
     int64_t started;
-    /* between the death of the daemon before and our service; 0: there was none */
+    /* between the death of the daemon before and the start of our service; 0: there was none */
     int64_t pause_ns;
     uint64_t stage_bytes;
     struct metrics_server *metrics; /* NULL: none */
@@ -69,15 +69,16 @@ struct service {
         /* set by the thread that has UPGRADE_CHECKS; read with UPGRADE_ASKED by the thread of
          * service_serve() */
         char *binary;
-        _Atomic unsigned given_up;  /* tries that ended before anything changed, */
-        const char *_Atomic reason; /* why the last one did; static */
+        _Atomic unsigned given_up;  /* attempts that ended before anything changed, */
+        const char *_Atomic reason; /* and the reason of the last one; static */
     } upgrade;
     struct {
-        /* why a lost view is not made anew, static; NULL: it is none, or it will be */
+        /* why a lost view is not made anew, static; NULL: it is not lost, or will be made anew */
         const char *_Atomic stays;
-        /* monotonic ns, of the thread of service_serve(): when it was found; the next try */
+        /* monotonic ns, of the thread of service_serve(): when the loss was found; the next
+         * attempt */
         int64_t since, again_at;
-        uint64_t seq; /* the newest operation then */
+        uint64_t seq; /* the newest operation at that time */
     } renewal;
     struct {
         _Atomic int64_t opens; /* node_on_open(); 0: any time */
@@ -85,11 +86,11 @@ struct service {
         unsigned tries;
         bool is_refused;
     } back;
-    _Atomic enum service_life life; /* which state the metrics server may read */
+    _Atomic enum service_life life; /* the state that the metrics server may read */
     struct remote_side remote;
 };
 
-/* All that the figures are of, at one moment. */
+/* The values of all figures, at one moment. */
 struct snapshot {
     unsigned has; /* OF_MOUNT and others */
     struct store_status store;
@@ -122,55 +123,55 @@ struct snapshot {
 SERVICE_VERBS(DECLARE_HANDLER)
 
 /* service.c */
-/* Reports the progress of the end, at most once a second: *told is the time of the last report, 0
- * at first. */
+/* Reports the progress of the end, at most once a second: *reported_at is the time of the last
+ * report, 0 at first. */
 void service_report_ending(struct service *service, uint64_t bytes_left, bool remote,
                            int64_t *reported_at);
 
-/* service_take.c: with -o nodes, the mount shows what other nodes write, too. */
+/* service_take.c: with -o nodes, the mount also shows the changes of other nodes. */
 CAIRN_MUST_CHECK int service_take_start(struct service *service, struct service_error *error);
 void service_take_end(struct service *service);
-/* What it takes of memory is part of the store's. */
+/* Adds the status of take; its memory is counted with the store's. */
 void service_take_look(struct service *service, struct snapshot *s);
 
 /* service_remote.c */
 void remote_side_init(struct service *service);
-/* Fills the store's options of its remote, and opens its tier; does nothing where there is
- * none. */
+/* Fills the store's options of its remote, and opens its tier; does nothing without a remote. */
 CAIRN_MUST_CHECK int remote_side_open(struct service *service, struct remote_options *ret,
                                       struct service_error *ret_error);
-/* The same, to read what others write there. */
+/* As remote_side_open(), to read the other nodes' data there. */
 CAIRN_MUST_CHECK int remote_side_open_to_read(struct service *service, struct remote_options *ret,
                                               struct service_error *ret_error);
 /* To be called about once in TICK_MS. */
 void remote_side_tick(struct service *service);
-/* NVMe has everything: waits for the remote if that was asked for. */
+/* Called when NVMe has everything: waits for the remote if this was requested. */
 void remote_side_end(struct service *service);
-/* Asks for that, or takes it back. Any thread. */
+/* Requests this wait, or cancels the request. Any thread. */
 void remote_side_drain_at_end(struct service *service, bool wanted);
-/* After the store is closed. */
+/* Called after the store is closed. */
 void remote_side_done(struct service *service);
 
-/* Returns true if the remote will get the data written here. */
+/* Returns true if the remote will receive the data written here. */
 bool remote_side_is_usable(struct service *service);
-/* The answer to a wait that cannot succeed, with the reason. */
+/* Returns the answer to a wait that cannot succeed, with the reason. */
 cJSON *remote_side_refusal(struct service *service);
-/* Raises *seq to the operation that the remote's horizon must include for all on `ino`. */
+/* Raises *seq to the operation that the remote's horizon must include for everything below
+ * `ino`. */
 CAIRN_MUST_CHECK int remote_side_need(struct service *service, uint64_t ino, uint64_t *seq);
 uint64_t remote_side_missing_bytes(struct service *service, uint64_t seq);
-/* Limits of the upload are lifted until then (monotonic, ns; 0: no longer). */
+/* Lifts the limits of the upload until that time (monotonic, ns; 0: no longer). */
 void remote_side_urge(struct service *service, int64_t until);
 void remote_side_add_horizon(struct service *service, uint64_t newest, cJSON *reply);
 void remote_side_look(struct service *service, struct snapshot *s);
 const char *remote_state_word(enum remote_state state);
 
 /* service_upgrade.c */
-/* Hands the mount over if that was requested, and does not return then. True: it was requested, but
+/* Hands the mount over if this was requested, and then does not return. True: it was requested, but
  * the service continues. */
 bool service_upgrade_try(struct service *service);
-/* Is there a holder? */
+/* Returns whether there is a holder. */
 bool service_has_holder(const struct service *service);
-/* Does it go on with a mount whose daemon died, or was replaced? */
+/* Returns whether the service continues a mount whose daemon died, or was replaced. */
 static inline bool service_is_adopting(const struct service *service)
 {
     return service->plan.holder_link && service->plan.holder_link->is_adopting;
@@ -180,11 +181,11 @@ void service_upgrade_report(const struct service *service);
 void service_upgrade_add_status(const struct service *service, cJSON *successor);
 
 /* service_renew.c */
-/* To be called about once in TICK_MS, by the thread of service_serve(). Does not return where the
+/* To be called about once in TICK_MS, by the thread of service_serve(). Does not return if the
  * daemon ends for its successor. */
 void service_renew_tick(struct service *service);
 
-/* The signal says why. Does not return. */
+/* Ends the daemon by a signal that shows the reason. Does not return. */
 void service_end_for_successor(const struct service *service, int signal_number);
 
 /* service_back.c */
@@ -193,7 +194,7 @@ void service_back_tick(struct service *service);
 void service_on_open(void *service, int64_t opens);
 
 /* service_status.c */
-/* The same, with the numbers that it has. */
+/* Returns the status, and its numbers in *ret. */
 cJSON *service_status(struct service *service, struct snapshot *ret);
 
 /* service_metrics.c */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Reads of other nodes' files, which another store has. */
+/* Reads of other nodes' files, whose content another store has. */
 #include "base/cause.h"
 #include "fs/internal.h"
 #include "fs/taken.h"
@@ -35,7 +35,7 @@ int elsewhere_await(struct fs *fs)
     return elsewhere_check(fs);
 }
 
-/* False: it need not, or need not any more. */
+/* False: the read need not wait, or not any more. */
 static bool wait_for_others(struct fs *fs, const struct fetch_read_request *request)
 {
     LOCK_SCOPE(&fs->elsewhere.lock);

@@ -96,7 +96,7 @@ bool fs_is_history(struct fs *fs, uint64_t parent, const char *name)
 
 /* --- attributes ------------------------------------------------------------------------------- */
 
-/* What each class of users may do then and now. */
+/* Returns the bits that each class of users has both then and now. */
 static uint32_t allowed(const struct attrs *then, const struct attrs *now)
 {
     uint32_t mode = then->mode & ~(uint32_t)(S_ISUID | S_ISGID);
@@ -106,7 +106,7 @@ static uint32_t allowed(const struct attrs *then, const struct attrs *now)
     return mode & (all << 6 | all << 3 | all | ~0777u);
 }
 
-/* The inode's mode and owner: -errno where what it is now cannot be read. */
+/* Returns the inode's mode: -errno if its present one cannot be read. */
 static int restrict_mode(struct fs *fs, const struct attrs *then, uint64_t number, uint32_t *ret)
 {
     struct ns_inode now;
@@ -139,8 +139,9 @@ static int fill_past(struct fs *fs, const struct entered *in, const struct view_
     return 0;
 }
 
-/* .history, and the snapshots in it, whose states are not opened for that: the root as it is now.
- * What a root then forbids is looked at when something in it is (check_root()). */
+/* Attributes of .history, and of the snapshots in it, whose states are not opened for this: those
+ * of the present root. The root of a state is checked when something in it is used
+ * (check_root()). */
 static int fill_top(struct fs *fs, uint64_t ino, int64_t time, struct stat *ret)
 {
     struct ns_inode root;
@@ -158,8 +159,8 @@ static int fill_top(struct fs *fs, uint64_t ino, int64_t time, struct stat *ret)
     return 0;
 }
 
-/* The kernel does not know what the root of the state allowed. Groups are not looked up: a member
- * needs what everybody has. */
+/* The kernel does not know the permissions of the state's root. Groups are not looked up: a member
+ * has only the bits that group and others have. */
 static int check_root(const struct entered *in, const struct fs_caller *caller, unsigned wanted)
 {
     struct view_inode root;
@@ -214,7 +215,7 @@ static int lookup_snapshot(struct fs *fs, const char *name, bool waits, struct s
     return fill_top(fs, past_ino(item.slot, ROOT_INO), item.published, ret);
 }
 
-/* "." and "..": of a handle whose inode the kernel has forgotten. */
+/* Looks up "." and "..": for a handle whose inode the kernel has forgotten. */
 static int lookup_past_dots(struct fs *fs, uint64_t ino, bool is_up, bool waits, struct stat *ret)
 {
     _cleanup_entered_ struct entered in = {0};
@@ -262,8 +263,8 @@ static bool list_dots(const struct fs_listing *l, uint64_t parent)
     return true;
 }
 
-/* By the number of its head an item keeps its offset while others come and go; those with names of
- * one head follow it. */
+/* The offset is made from the number of the item's head, so that it stays the same while items are
+ * added and removed; items of named snapshots of one head follow it. */
 static uint64_t offset_of(const struct lookback_items *items, size_t i)
 {
     size_t same = 0;
@@ -340,7 +341,7 @@ ssize_t fs_past_readlink(struct fs *fs, uint64_t ino, bool waits, char buf[4096]
     return view_readlink(in.view, in.number, buf, 4096);
 }
 
-/* Those at the top are of no state. */
+/* Directories at the top belong to no state. */
 static bool has_xattrs(const struct fs *fs, uint64_t ino)
 {
     return ino != FS_HISTORY_INO && !is_state_root(fs, ino);

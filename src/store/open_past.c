@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Earlier states are opened to be looked at, without a mount: those of a remote, and a snapshot of
- * a store. */
+/* Opens earlier states without a mount: those of a remote, and a snapshot of a store. */
 #include "base/cause.h"
 #include "base/text.h"
 #include "overlay/ns.h"
@@ -8,7 +7,7 @@
 #include "store/local_snapshots_internal.h"
 #include "tier/tier.h"
 
-/* The oldest that can be read; NULL: there is none. */
+/* Returns the oldest one that can be read; NULL: there is none. */
 static const struct local_snapshot_info *find_oldest(const struct local_snapshot_list *list)
 {
     for (size_t i = 0; i < list->count; i++)
