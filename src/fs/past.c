@@ -19,7 +19,7 @@ static struct lookback *past_lookback(struct fs *fs)
 
 void fs_past_tick(struct fs *fs)
 {
-    lookback_tick(past_lookback(fs));
+    lookback_tick(history_store(fs));
 }
 
 /* A view that was entered, and the number of an inode in it. */

@@ -149,12 +149,6 @@ static int64_t slack_of(const struct remote *remote)
     return remote->options.gc_grace_ns / 4 + SLACK_NS;
 }
 
-void remote_states_that_need(struct remote *remote, const struct view_remote_pack *pack,
-                             struct numbers *ret)
-{
-    snapshots_needing(remote->snapshots, pack, slack_of(remote), ret);
-}
-
 static int note_unreferenced(const struct view_remote_pack *pack, void *arg)
 {
     struct pass *pass = arg;

@@ -15,10 +15,8 @@
 
 #include "base/base.h"
 
-struct numbers;
 struct remote;
 struct snapshots;
-struct view_remote_pack;
 
 /* The snapshots of any remote. */
 struct snapshots *remote_snapshots(struct remote *remote);
@@ -38,11 +36,6 @@ struct remote_gc_request {
 /* Any other thread: makes the uploader do a pass and waits for it. -ESHUTDOWN: it will not
  * (stopping, fenced, read-only); -ENOTCONN: the remote cannot be reached now; -ECANCELED. */
 CAIRN_MUST_CHECK int remote_gc_ask(struct remote *remote, struct remote_gc_request *request);
-
-/* Adds the heads kept beyond the grace that need the unreferenced pack, as of the last pass. Any
- * thread. */
-void remote_states_that_need(struct remote *remote, const struct view_remote_pack *pack,
-                             struct numbers *ret);
 
 /* --- runs.c ----------------------------------------------------------------------------------- */
 

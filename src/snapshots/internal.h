@@ -39,12 +39,6 @@ struct snapshots {
     bool told_names;          /* a head of this session says that there may be names */
 };
 
-/* --- kept.c ----------------------------------------------------------------------------------- */
-
-/* Adds the numbers of the heads that need the pack. */
-void kept_find_needing(const struct kept_heads *heads, const struct view_remote_pack *pack,
-                       int64_t slack, struct numbers *ret);
-
 /* --- known.c ---------------------------------------------------------------------------------- */
 
 void known_done(struct snapshots *snapshots);

@@ -203,16 +203,6 @@ bool kept_needs_pack(const struct kept *kept, const struct view_remote_pack *pac
     return before > 0 && kept->heads.at[before - 1].max_id >= pack->pack;
 }
 
-void kept_find_needing(const struct kept_heads *heads, const struct view_remote_pack *pack,
-                       int64_t slack, struct numbers *ret)
-{
-    const struct kept kept = {.heads = *heads};
-    size_t before = count_of_its_time(&kept, pack, slack);
-    for (size_t i = 0; i < before; i++)
-        if (heads->at[i].max_id >= pack->pack)
-            vector_add(ret, heads->at[i].number);
-}
-
 void kept_count_pack(struct kept *kept, const struct view_remote_pack *pack, int64_t slack)
 {
     struct kept_head *last = &kept->heads.at[count_of_its_time(kept, pack, slack) - 1];

@@ -60,10 +60,3 @@ void snapshots_each(struct snapshots *snapshots,
     for (size_t i = 0; i < snapshots->kept.count; i++)
         fn(snapshots->kept.at[i].number, snapshots->kept.at[i].only_bytes, arg);
 }
-
-void snapshots_needing(struct snapshots *snapshots, const struct view_remote_pack *pack,
-                       int64_t slack, struct numbers *ret)
-{
-    LOCK_SCOPE(&snapshots->lock);
-    kept_find_needing(&snapshots->kept, pack, slack, ret);
-}

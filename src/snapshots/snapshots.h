@@ -13,7 +13,6 @@
 
 struct kept;
 struct snapshots;
-struct view_remote_pack;
 
 /* The operations on the remote that this component needs: the remote is a later component. */
 struct snapshots_remote {
@@ -46,10 +45,6 @@ void snapshots_totals(struct snapshots *snapshots, uint64_t *ret_heads, uint64_t
  * thread. */
 void snapshots_each(struct snapshots *snapshots,
                     void (*fn)(uint64_t head, uint64_t bytes, void *arg), void *arg);
-
-/* Adds the heads that need the pack, which is unreferenced; `slack`: see kept.h. Any thread. */
-void snapshots_needing(struct snapshots *snapshots, const struct view_remote_pack *pack,
-                       int64_t slack, struct numbers *ret);
 
 /* Keeps the head, independent of the policy, until it was released as often as it was held: a
  * reader reads its state. A pass of gc that is under way may have chosen without it. Any thread. */

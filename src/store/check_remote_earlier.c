@@ -3,7 +3,6 @@
  * verified, and of each damaged one it is told which states it hurts. */
 #include <stdio.h>
 
-#include "base/text.h"
 #include "prefix/check.h"
 #include "prefix/heads.h"
 #include "prefix/prefix.h"
@@ -220,14 +219,6 @@ static int check_state(struct earlier_check *e, size_t i)
 
 /* --- what is told ----------------------------------------------------------------------------- */
 
-static char *describe_state(const struct earlier_state *state)
-{
-    char when[TEXT_TIME_LEN];
-    text_time(state->published, when);
-    return state->name ? xasprintf("the snapshot %s", state->name)
-                       : xasprintf("head %llu of %s", (unsigned long long)state->number, when);
-}
-
 /* Those that are still there; snapshots with a name first. NULL: none. */
 static char *describe_states(struct earlier_check *e, const struct hurt_pack *hurt)
 {
@@ -242,7 +233,8 @@ static char *describe_states(struct earlier_check *e, const struct hurt_pack *hu
             more++;
             continue;
         }
-        _cleanup_free_ char *before = all, *one = describe_state(state);
+        _cleanup_free_ char *before = all,
+                            *one = past_describe(state->number, state->published, state->name);
         all = before ? xasprintf("%s, %s", before, one) : xstrdup(one);
     }
     _cleanup_free_ char *listed = all;

@@ -11,7 +11,7 @@ DEFINE_VECTOR(chunk_names, struct chunk_name);
 /* State of store/ alone. */
 struct store_own {
     struct job *job;
-    struct lookback *lookback;         /* NULL: none */
+    struct lookback *lookback;         /* also without options.history; NULL: none */
     struct local_snapshots *snapshots; /* NULL: it is not open yet, or only read */
     uint64_t shown;                    /* store_open_snapshot(): the number; else 0 */
     _Atomic uint64_t next_ino;

@@ -6,7 +6,8 @@
  *   job_kinds.c     which work there is; gc on request
  *   scrub.c         reading and verifying everything
  *   scrub_files.c   the files that lack chunks which no tier gives
- *   scrub_snapshots.c   what earlier states alone need */
+ *   scrub_snapshots.c   what snapshots of the store alone need
+ *   scrub_earlier.c     what earlier states in the remote alone need */
 #pragma once
 
 #include "store/internal.h"

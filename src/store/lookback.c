@@ -37,7 +37,7 @@ static void remove_path(const struct lookback *lookback, unsigned slot)
 
 struct lookback *lookback_new(struct store *store)
 {
-    if (store->node || !store->local.options.history)
+    if (store->node)
         return NULL;
     struct lookback *lookback = xcalloc(1, sizeof *lookback);
     lookback->store = store;
@@ -148,8 +148,9 @@ static void end_opening(struct lookback *lookback)
     (void)pthread_cond_broadcast(&lookback->changed);
 }
 
-void lookback_tick(struct lookback *lookback)
+void lookback_tick(struct store *store)
 {
+    struct lookback *lookback = store->own->lookback;
     if (!lookback || past_views_count(lookback->store->past) == 0 ||
         !begin_opening(lookback, PAST_SLOT_MAX + 1, false))
         return;

@@ -17,7 +17,8 @@
 struct lookback;
 struct store;
 
-/* NULL: the store is one of several nodes, or was opened without options.history. */
+/* For users who browse. NULL: the store is one of several nodes, or was opened without
+ * options.history. */
 struct lookback *store_lookback(struct store *store);
 
 /* Is there a directory of them? Not in a store without a remote that neither has one nor takes any:
@@ -69,5 +70,5 @@ void lookback_unclaim(struct lookback *lookback, struct claim *claim);
 /* Most memory that open states take. NULL is fine. */
 uint64_t lookback_memory(const struct lookback *lookback);
 
-/* About once a second: closes what nobody uses. */
-void lookback_tick(struct lookback *lookback);
+/* About once a second: closes what nobody uses, a scrub included. */
+void lookback_tick(struct store *store);

@@ -6,6 +6,7 @@
 
 #include "base/cause.h"
 #include "base/pool.h"
+#include "base/text.h"
 #include "codec/hash.h"
 #include "commit/run_lists.h"
 #include "prefix/heads.h"
@@ -105,6 +106,17 @@ static void describe(const struct head *head, struct past_head *into)
     into->logical_bytes = head->logical_bytes;
     into->chunks = head->chunks;
     note_state(head, into->state);
+}
+
+char *past_describe(uint64_t head, int64_t published, const char *name)
+{
+    char when[TEXT_TIME_LEN];
+    if (name)
+        return xasprintf("the snapshot %s", name);
+    if (!published)
+        return xasprintf("head %llu", (unsigned long long)head);
+    text_time(published, when);
+    return xasprintf("head %llu of %s", (unsigned long long)head, when);
 }
 
 struct reading {

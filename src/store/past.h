@@ -30,6 +30,10 @@ struct past_head {
 };
 DEFINE_VECTOR(past_heads, struct past_head);
 
+/* A state for messages: "the snapshot a" if it has a name, else "head 7 of 2026-11-28T20:59:08Z".
+ * `published` 0: that is not known. Caller frees. Any thread. */
+char *past_describe(uint64_t head, int64_t published, const char *name);
+
 /* Reads the newest `max` heads at most, the oldest first. *ret_more: there are older ones. */
 CAIRN_MUST_CHECK int past_list(struct past *past, uint64_t max, struct past_heads *ret,
                                bool *ret_more);

@@ -149,15 +149,10 @@ static int bad_local(struct scrub *s, const struct chunk_entry *entry, int error
     return heal_chunk(s, entry);
 }
 
-struct collecting {
-    struct scrub *s;
-    uint64_t pack;
-};
-
 /* Collects chunks that have their place here and are live. */
 static int collect_local(const struct chunk_entry *entry, void *arg)
 {
-    struct collecting *c = arg;
+    struct scrub_collecting *c = arg;
     struct view_local_chunk now;
     int r = view_local_chunk(c->s->store->local.view, &entry->name, &now);
     if (r == 0 && view_is_live(&now) && now.entry.pack == c->pack)
@@ -167,7 +162,7 @@ static int collect_local(const struct chunk_entry *entry, void *arg)
 
 static int collect_known(const struct view_local_chunk *chunk, void *arg)
 {
-    struct collecting *c = arg;
+    struct scrub_collecting *c = arg;
     return reader_add_entry(&chunk->entry, chunk->entry.pack == c->pack, &c->s->entries);
 }
 
@@ -175,7 +170,7 @@ static int collect_known(const struct view_local_chunk *chunk, void *arg)
 static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
 {
     uint64_t pack = known->pack;
-    struct collecting c = {s, pack};
+    struct scrub_collecting c = {s, pack};
     job_say(s->job, "NVMe: packs/%016llx: its index %s%s", (unsigned long long)pack,
             scrub_explain(error),
             known->count ? ""
@@ -191,7 +186,7 @@ static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
 static int scrub_local_pack(struct scrub *s, uint64_t pack)
 {
     struct view_pack known;
-    struct collecting c = {s, pack};
+    struct scrub_collecting c = {s, pack};
     char object[32];
     pack_object_name(pack, object);
     if (!packs_pin(s->store->commit.packs, pack))

@@ -25,7 +25,14 @@ struct scrub {
     VECTOR(struct bad_chunk) given;     /* handed over to be stored on NVMe anew */
     struct chunk_names lost;            /* no tier gives them */
     unsigned rescues;
-    char *needed_by; /* snapshots that need the chunks which are looked at; NULL: files do */
+    char *needed_by; /* local snapshots that need the chunks which are looked at; NULL: files do */
+    struct earlier_scrub *earlier; /* scrub_earlier.c; NULL: files need the chunks */
+};
+
+/* Chunks that a pack's index lists are collected in s->entries. */
+struct scrub_collecting {
+    struct scrub *s;
+    uint64_t pack;
 };
 
 /* "is missing". */
@@ -39,5 +46,8 @@ CAIRN_MUST_CHECK int scrub_entries(struct scrub *s, const char *object, scrub_ba
 
 /* Chunks on NVMe that snapshots of the store alone need. */
 CAIRN_MUST_CHECK int scrub_local_snapshots(struct scrub *s);
-/* Packs in the remote that no file of the newest state needs, but a state that stays. */
+
+/* --- scrub_earlier.c -------------------------------------------------------------------------- */
+
+/* Chunks in the remote that earlier states which stay need, and the newest one does not. */
 CAIRN_MUST_CHECK int scrub_earlier_states(struct scrub *s);

@@ -450,7 +450,7 @@ void store_hear_union(struct store *store, void (*fn)(void *arg), void *arg)
 
 struct lookback *store_lookback(struct store *store)
 {
-    return store->own->lookback;
+    return store->local.options.history ? store->own->lookback : NULL;
 }
 
 struct commit *store_commit(struct store *store)

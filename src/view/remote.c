@@ -332,6 +332,15 @@ int view_remote_chunk(struct view *view, const struct chunk_name *name,
     return r < 0 ? r : remote_chunk_is_published(view, ret_entry, ret_published);
 }
 
+int view_remote_needed(struct view *view, const struct chunk_name *name,
+                       struct chunk_entry *ret_entry)
+{
+    struct chunk_row local;
+    TRY(view_remote_place(view, name, ret_entry));
+    int r = look_needed(&view->now, name, &local);
+    return r < 0 ? r : r > 0 ? 0 : -ENOENT;
+}
+
 int view_remote_packs(struct view *view, int (*fn)(const struct view_remote_pack *pack, void *arg),
                       void *arg)
 {

@@ -54,6 +54,9 @@ CAIRN_MUST_CHECK int view_remote_chunk(struct view *view, const struct chunk_nam
 /* As view_remote_chunk(), without the check. */
 CAIRN_MUST_CHECK int view_remote_place(struct view *view, const struct chunk_name *name,
                                        struct chunk_entry *ret_entry);
+/* The same of a chunk that is needed. -ENOENT: it is not needed, or has no place there. */
+CAIRN_MUST_CHECK int view_remote_needed(struct view *view, const struct chunk_name *name,
+                                        struct chunk_entry *ret_entry);
 
 struct view_remote_pack {
     uint64_t pack, length;

@@ -2,6 +2,7 @@
 """`cairn snapshot`: states of a remote with names, which stay whatever is deleted, thinned and collected."""
 import json
 import os
+import re
 import struct
 import subprocess
 import time
@@ -10,6 +11,7 @@ import pytest
 
 import rig
 from remote import runs_of
+from test_fsck_remote import weights
 from test_keep import GRACE, SMALL, Kept, checkpoints
 
 pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(240)]
@@ -178,8 +180,8 @@ def scrub(kept, code=0):
 
 @pytest.mark.parametrize("how", ["missing", "flipped", "truncated"])
 def test_damage_that_hurts_only_a_snapshot_is_told(kept, how):
-    """By `cairn fsck` and `cairn scrub`; and all is as before once the pack is back."""
-    kept.node.mount(reduce="off")
+    """By `cairn fsck` and `cairn scrub`, also where `.history` is off; and all is as before once the pack is back."""
+    kept.node.mount(reduce="off", history="off" if how == "truncated" else "on")
     kept.put("run/model.pt", 1)
     number, tree = create(kept, "a")
     packs = {name: kept.remote.get(name) for name in kept.remote.names("packs/")}
@@ -200,7 +202,9 @@ def test_damage_that_hurts_only_a_snapshot_is_told(kept, how):
             "truncated": "is truncated, or its index is damaged; 1 of 1 chunks that files need cannot be read"}[how]
     for name in packs:
         assert f"problem: {name}: {says}; this hurts the snapshot a\n" in found, found
-    assert f"it hurts head {number}" in scrub(kept, code=1)
+    said = scrub(kept, code=1)
+    assert all(f"remote: {name}: " in said for name in packs) and "it hurts the snapshot a\n" in said, said
+    assert "remote: the snapshot a: /run/model.pt: bytes of it are damaged or missing\n" in said, said
     for name, data in packs.items():
         kept.remote.put(name, data)
     fsck(kept, 0)
@@ -217,7 +221,8 @@ def flip_where(kept, packs, content):
 
 
 def test_a_chunk_that_only_a_snapshot_needs_is_verified(kept):
-    """Also where it shares its pack with chunks of the newest state; of the states that need the pack, those that need the chunk are named."""
+    """By `cairn fsck` and `cairn scrub`, also where it shares its pack with chunks of the newest state; of the states that need the pack,
+    those that need the chunk are named."""
     kept.node.mount(reduce="off", writeback_delay="1s", keep="last:10")
     kept.put("stays.pt", 2)
     kept.put("model.pt", 1)
@@ -229,15 +234,50 @@ def test_a_chunk_that_only_a_snapshot_needs_is_verified(kept):
     create(kept, "b")
     kept.remove("other.pt")
     kept.publish()
-    assert "clean" in fsck(kept, 0)
+    assert "clean" in fsck(kept, 0) and scrub(kept).strip().endswith("clean")
     name = flip_where(kept, packs, tree["model.pt"][1000:1100])
     assert tree["stays.pt"][1000:1100] in packs[name]
     found = fsck(kept, 4)
     assert f"problem: {name}: 1 of 2 chunks that files need are damaged; this hurts the snapshot a\n" in found, found
+    said = scrub(kept, code=1)
+    assert re.search(rf"remote: {name}: a chunk of 400000 bytes at \d+ does not match its checksum: it hurts the snapshot a\n", said), said
+    assert re.findall("remote: the snapshot .*", said) == ["remote: the snapshot a: /model.pt: bytes of it are damaged or missing"], said
+    assert "1 damaged or missing, 0 healed, 1 not healed" in said, said
     kept.remote.put(name, packs[name])
     flip_where(kept, packs, tree["stays.pt"][1000:1100])
     found = fsck(kept, 4)
     assert "problem: /stays.pt: " in found and f"{name} hurts earlier states, too: the snapshot a, the snapshot b" in found, found
+    assert "1 damaged or missing, 1 healed, 0 not healed" in scrub(kept)  # of the newest state, which has it in another pack now
+    kept.node.wait_remote()
+    said = scrub(kept, code=1)
+    assert f"remote: {name}: a chunk" in said and ": it hurts the snapshot a, the snapshot b\n" in said, said
+
+
+def test_a_chunk_that_only_a_snapshot_needs_is_verified_beside_its_bases(kept):
+    """The newest state may know no place of a chunk that it is stored by. By `cairn scrub`."""
+    kept.node.mount(writeback_delay="1s")
+    before = set()
+    for step in range(3):
+        before = set(kept.remote.names("packs/"))
+        kept.tree["model.pt"] = weights(step)
+        rig.write_file(os.path.join(kept.node.mnt, "model.pt"), kept.tree["model.pt"])
+        kept.note("model.pt")
+        kept.publish()
+    _, tree = create(kept, "a")
+    newest = set(kept.remote.names("packs/")) - before
+    stored = {one["encoding"]: one["raw_bytes"] for one in kept.node.status()["remote"]["reduction"]["encodings"]}
+    assert newest and stored["twin"] + stored["dx"] > 0, stored
+    kept.remove("model.pt")
+    checkpoints(kept, 2)
+    collect(kept)
+    assert scrub(kept).strip().endswith("clean")
+    for name in newest:
+        data = kept.remote.get(name)
+        middle = len(data) // 2
+        kept.remote.put(name, data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1:])
+    said = scrub(kept, code=1)
+    assert all(f"remote: {name}: a chunk of " in said for name in newest) and "it hurts the snapshot a\n" in said, said
+    assert "remote: the snapshot a: /model.pt: " in said, said
 
 
 @pytest.mark.parametrize("lost", ["packs/", "runs/"])

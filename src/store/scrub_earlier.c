@@ -1,0 +1,509 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The part of a scrub that verifies chunks in the remote which earlier states need, and the newest
+ * one does not. States that stay are opened one after the other, from the oldest on, as if a user
+ * browsed them (lookback.h), and each chunk is read for the first state that needs it. Nothing else
+ * has a copy of such a chunk: damage is told, with the states and the files that it hurts.
+ *
+ * Two states are open at most: chunks that the state before needs, too, are known already. */
+#include "base/cause.h"
+#include "base/clock.h"
+#include "base/tables.h"
+#include "prefix/heads.h"
+#include "remote/chunks.h"
+#include "remote/maintenance.h"
+#include "snapshots/policy.h"
+#include "snapshots/snapshots.h"
+#include "store/lookback_internal.h"
+#include "store/past.h"
+#include "store/scrub.h"
+#include "view/remote.h"
+
+#define NAMED_MAX 5u      /* states that a line names */
+#define DAMAGE_MAX 65536u /* damaged chunks that are told one by one */
+#define FILES_MAX 1000u   /* files that are named; the rest are counted */
+#define PAGES 1024u       /* extent pages that are looked at under one snapshot of RocksDB */
+#define LEARN_TRIES 10u
+#define LEARN_AGAIN_NS (3ll * 1000000000)
+
+struct place {
+    uint64_t pack, offset; /* offset 0: the pack as a whole */
+};
+
+struct damage {
+    UT_hash_handle hh;
+    struct place place;
+    uint32_t raw_len;
+    int error;
+    uint64_t last; /* state that was added last */
+    size_t count;  /* states that it hurts */
+    uint64_t states[NAMED_MAX];
+};
+
+struct open_state {
+    unsigned slot; /* 0: none */
+    struct view *view;
+};
+
+struct earlier_scrub {
+    struct scrub *s;
+    struct lookback *lookback;
+    struct lookback_items items; /* states that the remote lists */
+    struct numbers states;       /* heads of those that stay for longer than the grace; ascending */
+    uint64_t newest;             /* head of the newest state */
+
+    uint64_t number; /* head of `now` */
+    char *text;      /* "the snapshot a" */
+    struct open_state now, before;
+    struct chunk_names hurt; /* damaged chunks that `now` needs; DAMAGE_MAX at most */
+
+    struct damage *damage; /* by place; DAMAGE_MAX at most */
+    uint64_t more_damage;
+    VECTOR(char *) files; /* lines; FILES_MAX at most */
+    uint64_t more_files, last_ino;
+};
+
+/* --- which states stay ------------------------------------------------------------------------ */
+
+/* May a policy or a name keep a state? If not, nothing is asked of the uploader. */
+static int find_whether_any_stays(struct earlier_scrub *e, bool *ret)
+{
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    const struct lookback_item *newest = NULL;
+    *ret = false;
+    TRY(lookback_list(e->lookback, &e->items));
+    for (size_t i = 0; i < e->items.count; i++)
+        if (!e->items.at[i].is_named)
+            newest = &e->items.at[i];
+    if (!newest)
+        return 0;
+    int r = lookback_read_head(e->lookback, newest, head);
+    e->newest = newest->head;
+    *ret = r < 0 || head_has_history(head);
+    return prefix_object_is_lost(r) ? 0 : r;
+}
+
+static void say_nothing(const char *line, void *arg)
+{
+    (void)line;
+    (void)arg;
+}
+
+static bool is_over(void *arg)
+{
+    struct scrub *s = arg;
+    return job_is_cancelled(s->job);
+}
+
+/* Which states stay is known from a pass of gc: this one deletes nothing. It can be made once the
+ * newest changes are published; and not by a mount that does not hold the prefix. */
+static int learn_states(struct scrub *s, bool *ret_known)
+{
+    int r = -EAGAIN;
+    for (unsigned i = 0; i < LEARN_TRIES && r == -EAGAIN; i++) {
+        struct remote_gc_request request = {
+            .dry_run = true, .say = say_nothing, .is_cancelled = is_over, .arg = s};
+        if (i > 0 && !job_sleep(s->job, clock_monotonic_ns() + LEARN_AGAIN_NS))
+            return -ECANCELED;
+        r = remote_gc_ask(s->store->remote, &request);
+    }
+    *ret_known = r == 0;
+    if (r < 0 && r != -ECANCELED)
+        job_say(s->job,
+                "remote: which earlier states stay cannot be told now, and what they alone need is "
+                "not verified; 'cairn fsck %s' verifies it",
+                s->store->local.options.remote.name);
+    return r == -EAGAIN || r == -ESHUTDOWN ? 0 : r;
+}
+
+static void add_state(uint64_t head, uint64_t bytes, void *arg)
+{
+    struct earlier_scrub *e = arg;
+    (void)bytes;
+    if (head != e->newest)
+        vector_add(&e->states, head);
+}
+
+/* NULL: it was given up meanwhile. A name comes behind the head that has it. */
+static const struct lookback_item *find_item(const struct earlier_scrub *e, uint64_t head)
+{
+    for (size_t i = e->items.count; i-- > 0;)
+        if (e->items.at[i].head == head && e->items.at[i].slot)
+            return &e->items.at[i];
+    return NULL;
+}
+
+static char *describe(const struct earlier_scrub *e, uint64_t head)
+{
+    const struct lookback_item *item = find_item(e, head);
+    return past_describe(head, item ? item->published : 0,
+                         item && item->is_named ? item->name : NULL);
+}
+
+/* --- one state is opened ---------------------------------------------------------------------- */
+
+static void leave(struct earlier_scrub *e, struct open_state *state)
+{
+    if (state->slot)
+        past_views_leave(lookback_views(e->lookback), state->slot);
+    *state = (struct open_state){0};
+}
+
+/* Where users browse other states, there may be room for one alone. */
+static int enter(struct earlier_scrub *e, const struct lookback_item *item)
+{
+    int r = lookback_enter(e->lookback, item->slot, &e->now.view);
+    if (r == -ENFILE && e->before.slot) {
+        leave(e, &e->before);
+        r = lookback_enter(e->lookback, item->slot, &e->now.view);
+    }
+    e->now.slot = r == 0 ? item->slot : 0;
+    return r;
+}
+
+/* What the others need is verified all the same. */
+static int tell_unopened(struct earlier_scrub *e, int error)
+{
+    struct scrub *s = e->s;
+    const char *why = *cause_text() ? cause_text() : strerror(-error);
+    if (error == -ESTALE) /* it was given up meanwhile */
+        return 0;
+    if (error != -EIO && error != -ENFILE && error != -ENOSPC)
+        return error;
+    if (error == -EIO)
+        job_count(s->job, &(struct job_counts){.found = 1, .unhealed = 1});
+    job_say(s->job, "remote: %s cannot be read, and what it alone needs is not verified: %s",
+            e->text, why);
+    return 0;
+}
+
+/* --- damage ----------------------------------------------------------------------------------- */
+
+static struct damage *find_damage(struct earlier_scrub *e, uint64_t pack, uint64_t offset)
+{
+    const struct place place = {pack, offset};
+    struct damage *found = NULL;
+    HASH_FIND(hh, e->damage, &place, sizeof place, found);
+    return found;
+}
+
+static void hurts_now(struct earlier_scrub *e, struct damage *damage)
+{
+    if (damage->last == e->number)
+        return;
+    if (damage->count < NAMED_MAX)
+        damage->states[damage->count] = e->number;
+    damage->count++;
+    damage->last = e->number;
+}
+
+static void needs_damaged(struct earlier_scrub *e, const struct chunk_name *name)
+{
+    if (e->hurt.count < DAMAGE_MAX)
+        vector_add(&e->hurt, *name);
+}
+
+/* With a state that needs the pack before it was opened, gc may have chosen without it. */
+static int is_there_still(struct earlier_scrub *e, uint64_t pack, bool *ret)
+{
+    struct view_remote_pack now;
+    int r = view_remote_pack(e->s->store->local.view, pack, &now);
+    *ret = r == 0 && !now.gone;
+    return r == -ENOENT ? 0 : r;
+}
+
+/* `entry` NULL: the pack as a whole. */
+static void add_damage(struct earlier_scrub *e, uint64_t pack, const struct chunk_entry *entry,
+                       int error)
+{
+    job_count(e->s->job, &(struct job_counts){.found = 1, .unhealed = 1});
+    if (HASH_COUNT(e->damage) >= DAMAGE_MAX) {
+        e->more_damage++;
+        return;
+    }
+    struct damage *damage = xcalloc(1, sizeof *damage);
+    damage->place = (struct place){pack, entry ? entry->offset : 0};
+    damage->raw_len = entry ? entry->raw_len : 0;
+    damage->error = error;
+    HASH_ADD(hh, e->damage, place, sizeof damage->place, damage);
+    hurts_now(e, damage);
+}
+
+static int bad_in_state(struct scrub *s, const struct chunk_entry *entry, int error)
+{
+    struct earlier_scrub *e = s->earlier;
+    bool is_there;
+    TRY(is_there_still(e, entry->pack, &is_there));
+    if (!is_there)
+        return 0;
+    add_damage(e, entry->pack, entry, error);
+    needs_damaged(e, &entry->name);
+    return 0;
+}
+
+/* --- a pack that the state needs -------------------------------------------------------------- */
+
+/* Is the chunk needed by the view at this very place? */
+static int is_needed_there(struct view *view, const struct chunk_entry *entry, bool *ret)
+{
+    struct chunk_entry there;
+    int r = view_remote_needed(view, &entry->name, &there);
+    *ret = r == 0 && there.pack == entry->pack && there.offset == entry->offset;
+    return r == -ENOENT ? 0 : r;
+}
+
+/* The newest state's chunks are verified by the other part of the scrub. */
+static int is_verified(const struct earlier_scrub *e, const struct chunk_entry *entry, bool *ret)
+{
+    TRY(is_needed_there(e->s->store->local.view, entry, ret));
+    return *ret || !e->before.slot ? 0 : is_needed_there(e->before.view, entry, ret);
+}
+
+/* Collects chunks that this state is the first to need, and notes of damaged ones that it needs
+ * them, too. */
+static int collect_needed(const struct chunk_entry *entry, bool is_needed, void *arg)
+{
+    struct earlier_scrub *e = arg;
+    bool is_known;
+    if (!is_needed)
+        return 0;
+    struct damage *of_pack = find_damage(e, entry->pack, 0),
+                  *of_chunk = find_damage(e, entry->pack, entry->offset);
+    bool is_lost = of_chunk || (of_pack && of_pack->error == -ENOENT);
+    if (of_pack)
+        hurts_now(e, of_pack);
+    if (of_chunk)
+        hurts_now(e, of_chunk);
+    if (is_lost) {
+        needs_damaged(e, &entry->name);
+        return 0;
+    }
+    TRY(is_verified(e, entry, &is_known));
+    return is_known ? 0 : reader_add_entry(entry, true, &e->s->entries);
+}
+
+struct index_look {
+    struct store *store;
+    const struct view_remote_pack *pack;
+};
+
+static int look_at_index(void *arg)
+{
+    const struct index_look *look = arg;
+    return reader_check_index(look->store, look->pack);
+}
+
+static int needs_pack(struct view *view, uint64_t id, bool *ret)
+{
+    struct view_remote_pack pack;
+    int r = view_remote_pack(view, id, &pack);
+    *ret = r == 0 && pack.live_count > 0 && !pack.unreferenced && !pack.gone;
+    return r == -ENOENT ? 0 : r;
+}
+
+/* Once for each pack. Of one that is missing no chunk is asked for. */
+static int check_index(struct earlier_scrub *e, uint64_t id)
+{
+    struct scrub *s = e->s;
+    struct view_remote_pack pack;
+    bool is_known, is_there;
+    TRY(needs_pack(s->store->local.view, id, &is_known));
+    if (!is_known && e->before.slot)
+        TRY(needs_pack(e->before.view, id, &is_known));
+    if (is_known || find_damage(e, id, 0))
+        return 0;
+    TRY(view_remote_pack(e->now.view, id, &pack));
+    struct index_look look = {s->store, &pack};
+    int r = remote_look_twice(s->store->remote, id, look_at_index, &look);
+    job_count(s->job, &(struct job_counts){.packs = 1});
+    if (!reader_is_damage(r))
+        return r;
+    TRY(is_there_still(e, id, &is_there));
+    if (is_there)
+        add_damage(e, id, NULL, r);
+    for (size_t i = 0; i < s->entries.count && is_there && r == -ENOENT; i++)
+        needs_damaged(e, &s->entries.at[i].name);
+    if (!is_there || r == -ENOENT)
+        s->entries.count = 0;
+    return 0;
+}
+
+/* Does the newest state need all chunks of the pack? Then they are verified. */
+static int is_live_as_a_whole(struct earlier_scrub *e, uint64_t id, bool *ret)
+{
+    struct view_remote_pack pack;
+    int r = view_remote_pack(e->s->store->local.view, id, &pack);
+    *ret = r == 0 && pack.live_count == pack.count && !pack.unreferenced && !pack.gone;
+    return r == -ENOENT ? 0 : r;
+}
+
+static int scrub_needed_pack(struct earlier_scrub *e, uint64_t id)
+{
+    struct scrub *s = e->s;
+    char object[32];
+    bool is_whole;
+    TRY(is_live_as_a_whole(e, id, &is_whole));
+    if (is_whole)
+        return 0;
+    s->entries.count = 0;
+    TRY(view_remote_pack_chunks(e->now.view, id, collect_needed, e));
+    if (s->entries.count > 0)
+        TRY(check_index(e, id));
+    pack_object_name(id, object);
+    return scrub_entries(s, object, bad_in_state);
+}
+
+/* --- files that damage hurts ------------------------------------------------------------------ */
+
+static void note_file(uint64_t ino, size_t chunk, void *arg)
+{
+    struct earlier_scrub *e = arg;
+    (void)chunk;
+    if (ino == e->last_ino) /* files come one after the other */
+        return;
+    e->last_ino = ino;
+    if (e->files.count == FILES_MAX) {
+        e->more_files++;
+        return;
+    }
+    _cleanup_free_ char *path = view_path(e->now.view, ino);
+    vector_add(&e->files, xasprintf("%s: %s: bytes of it are damaged or missing", e->text, path));
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct chunk_name));
+}
+
+/* All damaged chunks of the state are looked for in one scan of its extents. */
+static int find_files(struct earlier_scrub *e)
+{
+    VECTOR(struct chunk_prefix) prefixes = {0};
+    uint64_t at = 0;
+    bool more = e->hurt.count > 0;
+    int r = 0;
+    vector_sort(&e->hurt, compare_names);
+    for (size_t i = 0; i < e->hurt.count; i++)
+        memcpy(vector_next(&prefixes), e->hurt.at[i].bytes, sizeof *prefixes.at);
+    const struct view_users want = {
+        .chunks = prefixes.at, .count = prefixes.count, .max = PAGES, .fn = note_file, .arg = e};
+    e->last_ino = 0;
+    while (r == 0 && more)
+        r = job_is_cancelled(e->s->job) ? -ECANCELED
+                                        : view_find_users(e->now.view, &want, &at, &more);
+    vector_free(&prefixes);
+    return r;
+}
+
+/* --- a state ---------------------------------------------------------------------------------- */
+
+static int add_pack(const struct view_remote_pack *pack, void *arg)
+{
+    if (pack->live_count > 0 && !pack->unreferenced && !pack->gone)
+        vector_add((struct numbers *)arg, pack->pack);
+    return 0;
+}
+
+static int scrub_opened(struct earlier_scrub *e)
+{
+    _cleanup_vector_ struct numbers packs = {0};
+    e->hurt.count = 0;
+    int r = view_remote_packs(e->now.view, add_pack, &packs);
+    for (size_t i = 0; i < packs.count && r == 0; i++)
+        r = job_is_cancelled(e->s->job) ? -ECANCELED : scrub_needed_pack(e, packs.at[i]);
+    return r < 0 ? r : find_files(e);
+}
+
+/* Not all chunks of one that failed were verified: that is the end of it. */
+static int scrub_state(struct earlier_scrub *e, uint64_t head)
+{
+    const struct lookback_item *item = find_item(e, head);
+    if (!item)
+        return 0;
+    free(e->text);
+    e->text = describe(e, head);
+    e->number = head;
+    int r = enter(e, item);
+    if (r < 0)
+        return tell_unopened(e, r);
+    TRY(scrub_opened(e));
+    leave(e, &e->before);
+    e->before = e->now;
+    e->now = (struct open_state){0};
+    return 0;
+}
+
+/* --- what is told ----------------------------------------------------------------------------- */
+
+static char *describe_states(const struct earlier_scrub *e, const struct damage *damage)
+{
+    char *all = NULL;
+    for (size_t i = 0; i < damage->count && i < NAMED_MAX; i++) {
+        _cleanup_free_ char *before = all, *one = describe(e, damage->states[i]);
+        all = before ? xasprintf("%s, %s", before, one) : xstrdup(one);
+    }
+    if (damage->count <= NAMED_MAX)
+        return all;
+    _cleanup_free_ char *named = all;
+    return xasprintf("%s and %zu more", named, damage->count - NAMED_MAX);
+}
+
+static void tell_damage(struct earlier_scrub *e, const struct damage *damage)
+{
+    _cleanup_free_ char *states = describe_states(e, damage);
+    if (damage->place.offset == 0)
+        job_say(e->s->job, "remote: packs/%016llx: it %s: it hurts %s",
+                (unsigned long long)damage->place.pack, scrub_explain(damage->error), states);
+    else
+        job_say(e->s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s: it hurts %s",
+                (unsigned long long)damage->place.pack, damage->raw_len,
+                (unsigned long long)damage->place.offset, scrub_explain(damage->error), states);
+}
+
+static void tell_all(struct earlier_scrub *e)
+{
+    struct damage *damage, *next;
+    HASH_ITER(hh, e->damage, damage, next)
+    tell_damage(e, damage);
+    if (e->more_damage)
+        job_say(e->s->job, "remote: and %llu more that earlier states need",
+                (unsigned long long)e->more_damage);
+    for (size_t i = 0; i < e->files.count; i++)
+        job_say(e->s->job, "remote: %s", e->files.at[i]);
+    if (e->more_files)
+        job_say(e->s->job, "remote: and %llu more files of earlier states",
+                (unsigned long long)e->more_files);
+}
+
+static void earlier_done(struct earlier_scrub *e)
+{
+    leave(e, &e->now);
+    leave(e, &e->before);
+    HASH_FREE_ALL(e->damage);
+    for (size_t i = 0; i < e->files.count; i++)
+        free(e->files.at[i]);
+    vector_free(&e->files);
+    vector_free(&e->hurt);
+    vector_free(&e->states);
+    vector_free(&e->items);
+    free(e->text);
+}
+
+int scrub_earlier_states(struct scrub *s)
+{
+    _cleanup_(earlier_done) struct earlier_scrub e = {.s = s, .lookback = s->store->own->lookback};
+    bool any, is_known = false;
+    if (!e.lookback) /* several nodes write the prefix: no state stays */
+        return 0;
+    TRY(find_whether_any_stays(&e, &any));
+    if (any)
+        TRY(learn_states(s, &is_known));
+    if (is_known)
+        snapshots_each(remote_snapshots(s->store->remote), add_state, &e);
+    s->earlier = &e;
+    int r = 0;
+    for (size_t i = 0; i < e.states.count && r == 0; i++)
+        r = job_is_cancelled(s->job) ? -ECANCELED : scrub_state(&e, e.states.at[i]);
+    tell_all(&e);
+    s->earlier = NULL;
+    return r;
+}
