@@ -98,6 +98,14 @@ def ask(path, function, deadline=None, show=None, key=None):
     return question.answer
 
 
+def tell(function, key):
+    """Has function() called in another thread, unless a call with this key waits or goes on. Returns at once; nobody hears how it ends."""
+    try:
+        _askers.enter(function, key)
+    except RuntimeError:  # the machine gives no thread
+        pass
+
+
 def look(path, function, deadline=None):
     """ask() for calls that return at once if the filesystem answers: they get a moment, even if the deadline has passed."""
     return ask(path, function, deadline if deadline is None else max(deadline, time.monotonic() + MOMENT))

@@ -7,6 +7,7 @@ one comes every M seconds. The sum is least at T = sqrt(2 C M).
 from __future__ import annotations
 
 import math
+import os
 import statistics
 import time
 from collections import deque
@@ -14,7 +15,12 @@ from typing import Any, Callable
 
 import torch
 
+from . import _mounts, _process
+from ._ask import tell
+from ._levels import LANE
+
 FIRST = 5  # steps before the first save, which is the first measure of what one costs
+TELL = 10.0  # seconds at least from one report to the mount to the next
 
 
 class Interval:
@@ -46,6 +52,7 @@ class Interval:
         self._first: int | None = None
         self._next: int | None = None  # the step at which to save; None: to be agreed on now
         self._saved = False  # due() said so last
+        self._told = -math.inf  # when the mount was told last, by time.monotonic()
 
     def due(self, step: int) -> bool:
         """Is the state to be saved now, after this step? What comes until the next call counts as the cost of the save, less a step. In
@@ -63,7 +70,15 @@ class Interval:
         elif self._saved:
             self._next = step - 1 + agreed(self.steps)
         self._saved = step >= self._next
+        self._tell()
         return self._saved
+
+    def _tell(self):
+        """The mount that the newest save of this process went to, for `cairn advise`; without waiting for it."""
+        if self._steps and _process.current().saved and time.monotonic() >= self._told + TELL:
+            self._told = time.monotonic()
+            step, cost = round(self.step_seconds * 1e9), round(self.cost_seconds * 1e9)
+            tell(lambda: report_steps(newest_save(), step, cost), (LANE, "steps"))
 
     @property
     def step_seconds(self) -> float:
@@ -90,6 +105,24 @@ class Interval:
         """What it goes by: seconds, and what a failure loses on average at this interval."""
         return {"step_s": self.step_seconds, "cost_s": self.cost_seconds, "interval_s": self.seconds, "interval_steps": self.steps,
                 "lost_per_failure_s": self.seconds / 2, "overhead": self.cost_seconds / self.seconds if self.seconds else 0.0}  # fmt: skip
+
+
+def newest_save():
+    """The path of the last file that got its name."""
+    with _process.lock():
+        return next(reversed(_process.current().saved))
+
+
+def report_steps(path, step, cost):
+    """In nanoseconds. Raises what the filesystem does: an older daemon refuses it, and another filesystem would keep an attribute."""
+    directory = os.path.dirname(path)
+    if not _mounts.has(os.stat(directory).st_dev):
+        return
+    text = b"2 step_ns=%d cost_ns=%d" % (step, cost)
+    try:
+        os.setxattr(directory, LANE, text)
+    except PermissionError:  # of a directory with the sticky bit, only its owner may: then the file is told
+        os.setxattr(path, LANE, text, follow_symlinks=False)
 
 
 def agreed(steps):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn advise: how often to save, from the checkpoints on a mount, and from the time that its
- * tiers took for the data written since the mount.
+/* cairn advise: how often to save, from the checkpoints on a mount, from the time that its tiers
+ * took for the data written since the mount, and from the steps that cairnfs.Interval measured in
+ * the trainings that save there.
  *
  * A save that blocks the training for C seconds, every T seconds, costs C/T of the run. A failure
  * loses T/2 on average: T/2M of the run, with one failure every M seconds. The sum is least at T =
@@ -46,8 +47,9 @@ struct advise {
 struct advice {
     double bytes;   /* of a checkpoint */
     double now;     /* seconds between two of them at present; 0: there is one */
+    double step;    /* seconds of a step of the training; 0: not known */
     double blocked; /* by a save */
-    /* measured by cairnfs.save; else `blocked` is the time to write the checkpoint */
+    /* measured by cairnfs; else `blocked` is the time to write the checkpoint */
     bool is_lazy;
     double nvme, remote; /* seconds until the tier has it; 0: not known */
     double least, best;  /* seconds between two of them */
@@ -202,6 +204,12 @@ static int by_size(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
+/* Of ascending ones. */
+static double middle_of(const double *values, size_t count)
+{
+    return count == 0 ? 0 : (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
 enum measure { BYTES, WRITING, INTERVAL };
 
 static double median_of(const struct checkpoints *series, enum measure what)
@@ -215,7 +223,7 @@ static double median_of(const struct checkpoints *series, enum measure what)
                                             : c->ended - series->at[i - 1].ended;
     }
     qsort(values, count, sizeof *values, by_size);
-    return count == 0 ? 0 : (values[(count - 1) / 2] + values[count / 2]) / 2;
+    return middle_of(values, count);
 }
 
 /* Returns the seconds that the tier takes for a checkpoint, at its rate for everything that was
@@ -227,15 +235,41 @@ static double tier_seconds(const cJSON *status, const char *tier, double bytes)
     return written > 0 && busy > 0 ? bytes * busy / written : 0;
 }
 
+/* What trainings say that save here, the ranks of one among them. 0: none does. */
+static double median_said(const cJSON *clients, const char *name)
+{
+    VECTOR(double) values = {0};
+    const cJSON *client;
+    cJSON_ArrayForEach(client, clients)
+    {
+        double value = json_number(client, name);
+        if (value > 0)
+            vector_add(&values, value);
+    }
+    vector_sort(&values, by_size);
+    double median = middle_of(values.at, values.count);
+    vector_free(&values);
+    return median;
+}
+
+/* As the training measured it, or its saves; else the time to write a checkpoint. */
+static void take_blocked(const struct advise *a, const cJSON *lanes, struct advice *ret)
+{
+    double cost = median_said(json_part(lanes, "clients"), "save_cost_seconds");
+    double published = json_number(lanes, "published");
+    ret->is_lazy = cost > 0 || published > 0;
+    ret->blocked = cost > 0        ? cost
+                   : published > 0 ? json_number(lanes, "blocked_seconds") / published
+                                   : median_of(&a->series, WRITING);
+}
+
 static struct advice advise(const struct advise *a, const cJSON *status)
 {
     const cJSON *lanes = json_part(status, "lanes");
-    double published = json_number(lanes, "published");
     struct advice ret = {.bytes = median_of(&a->series, BYTES),
                          .now = median_of(&a->series, INTERVAL),
-                         .is_lazy = published > 0};
-    ret.blocked = ret.is_lazy ? json_number(lanes, "blocked_seconds") / published
-                              : median_of(&a->series, WRITING);
+                         .step = median_said(json_part(lanes, "clients"), "step_seconds")};
+    take_blocked(a, lanes, &ret);
     ret.nvme = tier_seconds(status, "nvme", ret.bytes);
     ret.remote = tier_seconds(status, "remote", ret.bytes);
     ret.least = fmax(ret.blocked, fmax(ret.nvme, ret.remote));
@@ -262,13 +296,21 @@ static void print_tier(const char *label, double seconds, bool limits)
         (void)printf("%-32s not known: nothing was written since the mount\n", label);
 }
 
+/* At least 1. */
+static double in_steps(const struct advice *advice, double interval)
+{
+    return fmax(round(interval / advice->step), 1);
+}
+
 /* Prints the costs of saves and failures at this interval. */
 static void print_cost(const struct advise *a, const struct advice *advice, const char *what,
                        double interval)
 {
     double mtbf = (double)a->mtbf_ns / 1e9;
-    (void)printf("%-32s every %s: saves take %.2f %% of the time, a failure loses %s (%.2f %%)\n",
-                 what, human_seconds(interval).text, 100 * advice->blocked / interval,
+    _cleanup_free_ char *steps =
+        advice->step > 0 ? xasprintf(" or %.0f steps", in_steps(advice, interval)) : xstrdup("");
+    (void)printf("%-32s every %s%s: saves take %.2f %% of the time, a failure loses %s (%.2f %%)\n",
+                 what, human_seconds(interval).text, steps, 100 * advice->blocked / interval,
                  human_seconds(interval / 2).text, 100 * interval / 2 / mtbf);
 }
 
@@ -283,6 +325,11 @@ static void print_advice(const struct advise *a, const struct advice *advice, bo
                  "there is only one %s; of others name one, such as "
                  "MNT/run7/step1000.pt",
                  a->name);
+    if (advice->step >= 60)
+        (void)printf("%-32s %s\n", "a step of the training takes",
+                     human_seconds(advice->step).text);
+    else if (advice->step > 0)
+        (void)printf("%-32s %.3g s\n", "a step of the training takes", advice->step);
     (void)printf("%-32s %s%s\n", "a save blocks the training for",
                  human_seconds(advice->blocked).text,
                  advice->is_lazy ? "" : " at most: the time to write it");
@@ -300,10 +347,16 @@ static void print_advice(const struct advise *a, const struct advice *advice, bo
                      human_seconds(advice->remote).text);
 }
 
-static void add_seconds(cJSON *json, const char *name, double seconds)
+static void add_known(cJSON *json, const char *name, double value)
 {
-    (void)(seconds > 0 ? cJSON_AddNumberToObject(json, name, seconds)
-                       : cJSON_AddNullToObject(json, name));
+    (void)(value > 0 ? cJSON_AddNumberToObject(json, name, value)
+                     : cJSON_AddNullToObject(json, name));
+}
+
+static void add_steps(cJSON *json, const char *name, const struct advice *advice, double interval)
+{
+    bool is_known = advice->step > 0 && interval > 0;
+    add_known(json, name, is_known ? in_steps(advice, interval) : 0);
 }
 
 static void print_json(const struct advise *a, const struct advice *advice)
@@ -314,13 +367,17 @@ static void print_json(const struct advise *a, const struct advice *advice)
     control_add_u64(json, "bytes", (uint64_t)advice->bytes);
     (void)cJSON_AddNumberToObject(json, "blocked_s", advice->blocked);
     (void)cJSON_AddBoolToObject(json, "is_lazy", advice->is_lazy);
-    add_seconds(json, "nvme_s", advice->nvme);
-    add_seconds(json, "remote_s", advice->remote);
+    add_known(json, "step_s", advice->step);
+    add_known(json, "nvme_s", advice->nvme);
+    add_known(json, "remote_s", advice->remote);
     (void)cJSON_AddNumberToObject(json, "mtbf_s", (double)a->mtbf_ns / 1e9);
-    add_seconds(json, "interval_now_s", advice->now);
+    add_known(json, "interval_now_s", advice->now);
     (void)cJSON_AddNumberToObject(json, "interval_least_s", advice->least);
     (void)cJSON_AddStringToObject(json, "limited_by", limit_of(advice));
     (void)cJSON_AddNumberToObject(json, "interval_best_s", advice->best);
+    add_steps(json, "interval_now_steps", advice, advice->now);
+    add_steps(json, "interval_least_steps", advice, advice->least);
+    add_steps(json, "interval_best_steps", advice, advice->best);
     json_print(json);
 }
 
@@ -370,8 +427,9 @@ const struct command advise_command = {
     .description =
         "From the checkpoints of a path (those that have its name but for the number; of a "
         "directory the newest below), how long saves\n"
-        "blocked the training, and how long NVMe and the remote took for what was written since "
-        "the mount.",
+        "blocked the training, how long its steps take (if it uses cairnfs.Interval), and how long "
+        "NVMe and the remote took for what was\n"
+        "written since the mount.",
     .flags = (const struct flag[]){{FLAG_OF('\0', "mtbf", FLAG_TIME, FIELD(mtbf_ns)),
                                     .argument = "TIME", .min = 1000000000,
                                     .help = "mean time between failures of the whole job: 12h, 7d "

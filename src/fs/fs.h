@@ -156,16 +156,18 @@ CAIRN_MUST_CHECK ssize_t fs_listxattr(struct fs *fs, uint64_t ino, const struct 
 
 /* A program that saves lazily (libcairn) reports by setting the attribute user.cairn.lane of any
  * inode on the mount. The attribute is neither stored nor listed, and does not change the inode.
- * Its value is the text "1 pending=BYTES saves=N blocked_ns=NS published=N failed=N error=TEXT",
- * 512 bytes at most. When read, the attribute is "1 stage=BYTES remote=0|1 loads=N": the size of
- * the stage, whether data written here is uploaded to a remote, and how many loads have the file
- * open. */
+ * Its value is the text "1 pending=BYTES saves=N blocked_ns=NS published=N failed=N error=TEXT", or
+ * "2 step_ns=NS cost_ns=NS" of its training, 512 bytes at most. When read, the attribute is "1
+ * stage=BYTES remote=0|1 loads=N": the size of the stage, whether data written here is uploaded to
+ * a remote, and how many loads have the file open. */
 #define FS_LANES_MAX 256u
 struct fs_lane {
     struct process process;
     uid_t uid;
     int64_t seen; /* monotonic, ns: time of its last report */
     uint64_t pending_bytes, pending_saves, blocked_ns, published, failed;
+    /* medians: a step of the training, and the time that a save adds to one; 0: not reported */
+    uint64_t step_ns, save_cost_ns;
     char error[256]; /* of the last save that failed; from the program, any bytes */
 };
 bool fs_is_lane_report(const char *name);

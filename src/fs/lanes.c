@@ -10,7 +10,8 @@
 #include "fs/internal.h"
 
 #define TEXT_MAX 512u /* of a report */
-#define VERSION "1 "
+#define OF_SAVES "1 "
+#define OF_STEPS "2 " /* an earlier version refuses it */
 
 void lanes_init(struct lanes *lanes)
 {
@@ -28,19 +29,19 @@ bool fs_is_lane_report(const char *name)
     return strcmp(name, "user.cairn.lane") == 0;
 }
 
-/* "KEY=NUMBER " at *at. */
-static bool take_number(const char **at, const char *key, uint64_t *ret)
+/* "KEY=NUMBER" at *at, and the character `end` behind it, which is skipped if it is a space. */
+static bool take_number(const char **at, const char *key, char end, uint64_t *ret)
 {
     size_t len = strlen(key);
     if (strncmp(*at, key, len) != 0 || (*at)[len] != '=')
         return false;
     const char *digits = *at + len + 1;
     size_t count = strspn(digits, "0123456789");
-    if (count == 0 || digits[count] != ' ')
+    if (count == 0 || digits[count] != end)
         return false;
     errno = 0;
     *ret = strtoull(digits, NULL, 10);
-    *at = digits + count + 1;
+    *at = digits + count + (end == ' ');
     return errno == 0;
 }
 
@@ -57,23 +58,51 @@ static void take_error(const char *text, char *to, size_t size)
     to[used] = '\0';
 }
 
-static int parse_lane(const void *value, size_t size, struct fs_lane *ret)
+static int parse_saves(const char *at, struct fs_lane *ret)
+{
+    if (!take_number(&at, "pending", ' ', &ret->pending_bytes) ||
+        !take_number(&at, "saves", ' ', &ret->pending_saves) ||
+        !take_number(&at, "blocked_ns", ' ', &ret->blocked_ns) ||
+        !take_number(&at, "published", ' ', &ret->published) ||
+        !take_number(&at, "failed", ' ', &ret->failed) ||
+        strncmp(at, "error=", strlen("error=")) != 0)
+        return -EINVAL;
+    take_error(at + strlen("error="), ret->error, sizeof ret->error);
+    return 0;
+}
+
+static int parse_steps(const char *at, struct fs_lane *ret)
+{
+    return take_number(&at, "step_ns", ' ', &ret->step_ns) &&
+                   take_number(&at, "cost_ns", '\0', &ret->save_cost_ns)
+               ? 0
+               : -EINVAL;
+}
+
+/* *ret_is_of_steps: else it is of saves. */
+static int parse_report(const void *value, size_t size, struct fs_lane *ret, bool *ret_is_of_steps)
 {
     char text[TEXT_MAX + 1];
     if (size > TEXT_MAX || memchr(value, '\0', size))
         return -EINVAL;
     memcpy(text, value, size);
     text[size] = '\0';
-    const char *at = text + strlen(VERSION);
-    if (strncmp(text, VERSION, strlen(VERSION)) != 0 ||
-        !take_number(&at, "pending", &ret->pending_bytes) ||
-        !take_number(&at, "saves", &ret->pending_saves) ||
-        !take_number(&at, "blocked_ns", &ret->blocked_ns) ||
-        !take_number(&at, "published", &ret->published) ||
-        !take_number(&at, "failed", &ret->failed) || strncmp(at, "error=", strlen("error=")) != 0)
-        return -EINVAL;
-    take_error(at + strlen("error="), ret->error, sizeof ret->error);
-    return 0;
+    *ret_is_of_steps = strncmp(text, OF_STEPS, strlen(OF_STEPS)) == 0;
+    if (*ret_is_of_steps)
+        return parse_steps(text + strlen(OF_STEPS), ret);
+    return strncmp(text, OF_SAVES, strlen(OF_SAVES)) == 0
+               ? parse_saves(text + strlen(OF_SAVES), ret)
+               : -EINVAL;
+}
+
+/* What the report does not speak of stays as the process said before. One of steps does not tell
+ * that saves get on. */
+static void keep_rest(struct fs_lane *report, const struct fs_lane *known, bool is_of_steps)
+{
+    struct fs_lane now = is_of_steps ? *known : *report;
+    now.step_ns = is_of_steps ? report->step_ns : known->step_ns;
+    now.save_cost_ns = is_of_steps ? report->save_cost_ns : known->save_cost_ns;
+    *report = now;
 }
 
 static bool is_same_process(const struct process *a, const struct process *b)
@@ -153,7 +182,8 @@ int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_
 {
     struct lanes *lanes = &fs->lanes;
     struct fs_lane lane = {.uid = uid, .seen = clock_monotonic_ns()};
-    TRY(parse_lane(value, size, &lane));
+    bool is_of_steps;
+    TRY(parse_report(value, size, &lane, &is_of_steps));
     TRY(process_of_thread(tid, &lane.process));
     if (must_make_room(lanes, &lane.process))
         forget_ended(lanes);
@@ -161,7 +191,9 @@ int fs_lane_report(struct fs *fs, pid_t tid, uid_t uid, const void *value, size_
     if (!lanes->list)
         lanes->list = xcalloc(FS_LANES_MAX, sizeof *lanes->list);
     struct fs_lane *known = find_locked(lanes, &lane.process);
-    if (!known && lanes->count == FS_LANES_MAX)
+    if (known)
+        keep_rest(&lane, known, is_of_steps);
+    else if (lanes->count == FS_LANES_MAX)
         make_room_locked(lanes, uid);
     *(known ? known : &lanes->list[lanes->count++]) = lane;
     return 0;

@@ -2,12 +2,16 @@
 """cairnfs.Interval: how often it has a training save, against runs that are simulated."""
 import json
 import math
+import os
 import random
 import subprocess
 import sys
+import threading
 
 import pytest
+import torch
 
+import rig
 from conftest import environment
 from processes import free_port
 
@@ -75,6 +79,57 @@ def test_bounds(lane):
     for wrong in ({"mtbf": 0}, {"mtbf": math.nan}, {"mtbf": 1, "overhead": 1}, {"mtbf": 1, "least": 2, "most": 1}):
         with pytest.raises(ValueError, match="must be positive"):
             lane.Interval(**wrong)
+
+
+def save(lane, path):
+    lane.save({"weight": torch.ones(4)}, path).result()
+
+
+def said_of_steps(mount):
+    """What the daemon knows of this process: of a step, and what a save adds."""
+    found = {client["pid"]: client for client in mount.status()["lanes"]["clients"]}
+    mine = found.get(os.getpid(), {"step_seconds": 0, "save_cost_seconds": 0})
+    return mine["step_seconds"], mine["save_cost_seconds"]
+
+
+@pytest.mark.needs_mount
+def test_a_mount_hears_of_the_steps(lane, cairn):
+    """The one that the newest save went to: `cairn advise` says intervals in steps."""
+    cairn.mount()
+    path = os.path.join(cairn.mnt, "step5.pt")
+    run = Run(lane, mtbf=3600).train(200)
+    save(lane, path)
+    assert said_of_steps(cairn) == (0, 0)  # nothing was saved anywhere while it ran
+    run.train(2, first=200)
+    rig.poll(lambda: said_of_steps(cairn) == (pytest.approx(STEP_S), pytest.approx(COST_S)), 30, "the report")
+    told = json.loads(cairn.verb("advise", cairn.mnt, "--mtbf", "1h", "--json").stdout)
+    assert (told["step_s"], told["blocked_s"]) == (pytest.approx(STEP_S), pytest.approx(COST_S))
+    assert told["interval_best_steps"] == pytest.approx(told["interval_best_s"] / STEP_S, abs=1)
+    assert os.listxattr(cairn.mnt) == os.listxattr(path) == []
+
+
+@pytest.mark.needs_mount
+def test_a_mount_that_stands_still_holds_up_no_step(lane, stall):
+    save(lane, os.path.join(stall.mount.mnt, "step5.pt"))
+    run = Run(lane, mtbf=3600)
+    stall.stop()
+    trains = threading.Thread(target=run.train, args=(200,), daemon=True)
+    trains.start()
+    trains.join(60)
+    stands_still = trains.is_alive()
+    stall.go()
+    assert not stands_still and len(run.saves) > 1
+    rig.poll(lambda: said_of_steps(stall.mount)[0] == pytest.approx(STEP_S), 30, "the report")
+
+
+def test_another_filesystem_keeps_no_attribute(lane, directory):
+    from cairnfs import _ask, _levels
+
+    path = os.path.join(directory, "step5.pt")
+    save(lane, path)
+    Run(lane, mtbf=3600).train(20)
+    _ask.ask(path, lambda: None, key=(_levels.LANE, "steps"))  # until the report has ended
+    assert os.listxattr(directory) == os.listxattr(path) == []
 
 
 RANK = """

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import rig
-from test_lanes import program, text
+from test_lanes import program, steps, text
 
 pytestmark = pytest.mark.needs_mount
 SIZE = 3_000_000
@@ -51,7 +51,7 @@ def test_what_is_best_follows_from_what_was_measured(cairn, mnt, files):
     assert 0.3 <= told["blocked_s"] <= 0.3 + (ends[-1] - ends[0])
     assert told["interval_now_s"] == pytest.approx((ends[2] - ends[0]) / 2, abs=0.3)
     assert told["nvme_s"] == pytest.approx(SIZE * status["nvme"]["busy_s"] / status["mount"]["written_bytes_total"])
-    assert told["remote_s"] is None
+    assert told["remote_s"] is told["step_s"] is told["interval_best_steps"] is told["interval_now_steps"] is None
     assert told["interval_least_s"] == max(told["blocked_s"], told["nvme_s"])
     assert told["interval_best_s"] == pytest.approx(max(math.sqrt(2 * told["blocked_s"] * 12 * 3600), told["interval_least_s"]))
     assert advise(cairn, os.path.join(mnt, "run", "step9"), "--mtbf", "12h") == told
@@ -100,6 +100,25 @@ def test_saves_that_block_are_the_limit(cairn, mnt):
     assert now > 1
     for label, interval in ("now", now), ("best", best):
         assert cost(said[label]) == pytest.approx([interval, 100 * 30 / interval, interval / 2, 100 * interval / 2 / 40], abs=0.06), label
+
+
+def test_intervals_in_steps(cairn, mnt):
+    """Where trainings say how long their steps take; what a save adds to one counts, and not what saves were seen to block."""
+    for step in (1, 2, 3):
+        save(os.path.join(mnt, f"step{step}.pt"), 0, ())
+    cairn.verb("wait", mnt)
+    with program(mnt, text(published=2, blocked_ns=60_000_000_000)), program(mnt, steps(250_000_000, 800_000_000)), \
+            program(mnt, steps(450_000_000, 1_200_000_000)):
+        told, said = advise(cairn, mnt, "--mtbf", "12h"), lines(cairn, "--mtbf", "12h")
+    assert (told["step_s"], told["blocked_s"], told["is_lazy"]) == (pytest.approx(0.35), pytest.approx(1.0), True)
+    best = max(math.sqrt(2 * 12 * 3600), told["interval_least_s"])
+    assert told["interval_best_s"] == pytest.approx(best)
+    for which in "now", "least", "best":
+        assert told[f"interval_{which}_steps"] == max(1, round(told[f"interval_{which}_s"] / told["step_s"])), which
+    assert said["a step of the training takes"] == "0.35 s"
+    assert f" or {told['interval_best_steps']} steps: saves take " in said["best"]
+    assert f" or {told['interval_now_steps']} steps: saves take " in said["now"]
+    assert advise(cairn, mnt)["step_s"] is None  # these programs have ended
 
 
 def test_a_slow_remote_is_the_limit(on_remote):

@@ -137,6 +137,27 @@ def test_a_later_report_takes_the_place_of_the_one_before(cairn, mnt):
             assert set(seen) == {os.getpid()} and seen[os.getpid()]["pending_bytes"] == number
 
 
+def steps(step_ns, cost_ns):
+    return f"2 step_ns={step_ns} cost_ns={cost_ns}".encode()
+
+
+def test_a_program_tells_of_its_steps(cairn, mnt):
+    """Beside its saves: neither report takes the place of the other. They are gone with the program."""
+    os.setxattr(mnt, LANE, steps(250_000_000, 800_000_000))
+    os.setxattr(mnt, LANE, text(5, published=3))
+    os.setxattr(mnt, LANE, text(6, published=4))
+    seen = clients(cairn)[os.getpid()]
+    assert (seen["step_seconds"], seen["save_cost_seconds"], seen["pending_bytes"], seen["published"]) == (0.25, 0.8, 6, 4)
+    os.setxattr(mnt, LANE, steps(500_000_000, 0))
+    seen = clients(cairn)[os.getpid()]
+    assert (seen["step_seconds"], seen["save_cost_seconds"], seen["pending_bytes"], seen["published"]) == (0.5, 0, 6, 4)
+    with program(mnt, steps(7_000_000_000, 1)) as pid:
+        assert clients(cairn)[pid]["step_seconds"] == 7
+    assert set(clients(cairn)) == {os.getpid()}
+    with program(mnt, text(1)) as pid:
+        assert clients(cairn)[pid]["step_seconds"] == 0 and os.listxattr(mnt) == []
+
+
 def test_it_is_no_attribute(cairn, mnt):
     """A report is not stored, not listed, no change of the inode, and gone with the daemon; read, the attribute tells of the mount."""
     path = rig.write_file(mnt + "/file", b"x")
@@ -159,7 +180,9 @@ def test_it_is_no_attribute(cairn, mnt):
 BAD = (b"", b"1", b"1 ", b"2" + text()[1:], text()[:-1], text() + b"\0", text() + b"x" * 512, text(error=b"a\0b"), b" " + text(),
        text().replace(b"pending=0", b"pending=-1"), text().replace(b"pending=0", b"pending="), text().replace(b"pending=0", b"pending=0x1"),
        text().replace(b"saves=0", b"saves=18446744073709551616"), text().replace(b" saves=0", b""), text().replace(b"saves=0", b"saves=0 "),
-       text().replace(b"failed", b"Failed"), text().replace(b"error", b"errors"), b"\xff" * 100)
+       text().replace(b"failed", b"Failed"), text().replace(b"error", b"errors"), b"\xff" * 100,
+       b"2 ", b"2 step_ns=1", b"2 step_ns=1 cost_ns=", b"2 step_ns=1 cost_ns=1 ", b"2 step_ns=-1 cost_ns=1", b"2 cost_ns=1 step_ns=1",
+       b"2 step_ns=1 cost_ns=18446744073709551616")
 
 
 def test_bad_text_is_refused(cairn, mnt):
