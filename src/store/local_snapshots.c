@@ -15,7 +15,9 @@
 
 #define FILE_NAME "snapshot"
 #define SPACE_SHARE 10u
-#define NAMED_MAX 5u /* in one message */
+#define NAMED_MAX 5u /* by one message */
+#define MANY 4096u   /* packs that are copied before each is left once */
+#define SHARED SIZE_MAX
 
 static char *path_of(const struct local_snapshots *snapshots, uint64_t number, const char *suffix,
                      const char *below)
@@ -171,32 +173,72 @@ void local_snapshots_list(struct local_snapshots *snapshots, struct local_snapsh
             vector_add(ret, local_snapshot_info(&snapshots->states.at[i].snapshot));
 }
 
-void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *ret)
+/* The packs of the first snapshot after number `after` take the place of those in *ret. Returns its
+ * number; 0: there is none. The lock is held for one snapshot at a time: the writeback thread waits
+ * for it. */
+static uint64_t copy_next(struct local_snapshots *snapshots, uint64_t after, struct pack_ids *ret)
 {
     LOCK_SCOPE(&snapshots->lock);
+    ret->count = 0;
     for (size_t i = 0; i < snapshots->states.count; i++) {
-        const struct pack_ids *packs = &snapshots->states.at[i].snapshot.packs;
-        vector_add_all(ret, packs->at, packs->count);
+        const struct local_snapshot *one = &snapshots->states.at[i].snapshot;
+        if (one->number <= after)
+            continue;
+        vector_add_all(ret, one->packs.at, one->packs.count);
+        return one->number;
+    }
+    return 0;
+}
+
+void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *ret)
+{
+    _cleanup_vector_ struct pack_ids packs = {0};
+    size_t unique = 0;
+    for (uint64_t number = 0; (number = copy_next(snapshots, number, &packs));) {
+        vector_add_all(ret, packs.at, packs.count);
+        if (ret->count <= 2 * unique + MANY)
+            continue;
+        vector_sort_unique(ret);
+        unique = ret->count;
     }
     vector_sort_unique(ret);
 }
 
 struct pack_need {
     uint64_t pack;
-    size_t state;
+    size_t state; /* the only one that needs it, or SHARED */
 };
 DEFINE_VECTOR(pack_needs, struct pack_need);
 
+/* Sorts them, and leaves each pack once. */
+static void leave_each_once(struct pack_needs *needs)
+{
+    size_t count = 0;
+    vector_sort(needs, compare_u64);
+    for (size_t i = 0; i < needs->count; i++)
+        if (count > 0 && needs->at[count - 1].pack == needs->at[i].pack)
+            needs->at[count - 1].state = SHARED;
+        else
+            needs->at[count++] = needs->at[i];
+    needs->count = count;
+}
+
+/* Takes memory for the packs that there are, and not for those of each snapshot. */
 static void list_needs(struct local_snapshots *snapshots, struct pack_ids *ret_numbers,
                        struct pack_needs *ret)
 {
-    LOCK_SCOPE(&snapshots->lock);
-    for (size_t i = 0; i < snapshots->states.count; i++) {
-        const struct local_snapshot *one = &snapshots->states.at[i].snapshot;
-        vector_add(ret_numbers, one->number);
-        for (size_t k = 0; k < one->packs.count; k++)
-            vector_add(ret, (struct pack_need){one->packs.at[k], i});
+    _cleanup_vector_ struct pack_ids packs = {0};
+    size_t once = 0;
+    for (uint64_t number = 0; (number = copy_next(snapshots, number, &packs));) {
+        for (size_t i = 0; i < packs.count; i++)
+            vector_add(ret, (struct pack_need){packs.at[i], ret_numbers->count});
+        vector_add(ret_numbers, number);
+        if (ret->count <= 2 * once + MANY)
+            continue;
+        leave_each_once(ret);
+        once = ret->count;
     }
+    leave_each_once(ret);
 }
 
 /* Adds to the sum of each state the packs that only this state needs. */
@@ -204,11 +246,10 @@ static void sum_needs(struct view *view, const struct pack_needs *needs, uint64_
 {
     for (size_t i = 0; i < needs->count; i++) {
         struct view_pack known;
-        uint64_t pack = needs->at[i].pack;
-        bool is_shared = (i > 0 && needs->at[i - 1].pack == pack) ||
-                         (i + 1 < needs->count && needs->at[i + 1].pack == pack);
-        if (!is_shared && view_pack(view, pack, &known) == 0 && known.live_count == 0)
-            sums[needs->at[i].state] += known.length;
+        size_t state = needs->at[i].state;
+        if (state != SHARED && view_pack(view, needs->at[i].pack, &known) == 0 &&
+            known.live_count == 0)
+            sums[state] += known.length;
     }
 }
 
@@ -218,7 +259,6 @@ void local_snapshots_each(struct local_snapshots *snapshots,
     _cleanup_vector_ struct pack_ids numbers = {0};
     _cleanup_vector_ struct pack_needs needs = {0};
     list_needs(snapshots, &numbers, &needs);
-    vector_sort(&needs, compare_u64);
     _cleanup_free_ uint64_t *sums = xcalloc(numbers.count + 1, sizeof *sums);
     sum_needs(snapshots->store->local.view, &needs, sums);
     for (size_t i = 0; i < numbers.count; i++)

@@ -62,8 +62,8 @@ static bool is_counted(const struct local_state *state, enum which which)
            (state->readers == 0 && (which == WHICH_UNREAD || state->snapshot.name[0] == 0));
 }
 
-static void collect_packs(struct local_snapshots *snapshots, enum which which,
-                          struct counting *counting)
+static void copy_packs(struct local_snapshots *snapshots, enum which which,
+                       struct counting *counting)
 {
     LOCK_SCOPE(&snapshots->lock);
     for (size_t i = 0; i < snapshots->states.count; i++) {
@@ -71,15 +71,15 @@ static void collect_packs(struct local_snapshots *snapshots, enum which which,
         struct pack_ids *into = is_counted(state, which) ? &counting->needed : &counting->held;
         vector_add_all(into, state->snapshot.packs.at, state->snapshot.packs.count);
     }
-    vector_sort_unique(&counting->needed);
-    vector_sort_unique(&counting->held);
 }
 
 /* Returns the bytes that become free if these are given up. */
 static uint64_t count_free(struct local_snapshots *snapshots, enum which which)
 {
     struct counting counting = {.store = snapshots->store};
-    collect_packs(snapshots, which, &counting);
+    copy_packs(snapshots, which, &counting);
+    vector_sort_unique(&counting.needed);
+    vector_sort_unique(&counting.held);
     int r =
         counting.needed.count ? view_packs(snapshots->store->local.view, count_pack, &counting) : 0;
     vector_free(&counting.needed);

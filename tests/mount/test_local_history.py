@@ -155,6 +155,23 @@ def test_what_is_deleted_while_it_is_read(writer, ends):
     writer.umount_whole()
 
 
+def test_what_each_alone_needs(cairn):
+    """Bytes that two need are of neither; nor are those that the newest state needs."""
+    cairn.mount(**QUICK)
+    put(cairn, "stays", 1, 1_000_000)
+    put(cairn, "of both", 2, 3_000_000)
+    create(cairn, "one")
+    put(cairn, "of two", 3, 2_000_000)
+    create(cairn, "two")
+    for name in "of both", "of two":
+        os.unlink(os.path.join(cairn.mnt, name))
+    cairn.wait()
+    cairn.verb("gc", cairn.mnt)
+    create(cairn, "three")
+    alone = {name: state["only_bytes"] for state in history(cairn) for name in state["names"]}
+    assert alone == {"one": 0, "two": pytest.approx(2_000_000, rel=0.1), "three": 0}
+
+
 def test_commands(writer):
     (number,) = numbers(writer)
     for source in writer.mnt, writer.store:
