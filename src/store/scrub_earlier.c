@@ -70,6 +70,7 @@ static int find_whether_any_stays(struct earlier_scrub *e, bool *ret)
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     const struct lookback_item *newest = NULL;
     *ret = false;
+    lookback_names_changed(e->lookback); /* a list of a moment ago may lack the newest heads */
     TRY(lookback_list(e->lookback, &e->items));
     for (size_t i = 0; i < e->items.count; i++)
         if (!e->items.at[i].is_named)
@@ -336,6 +337,14 @@ static int is_live_as_a_whole(struct earlier_scrub *e, uint64_t id, bool *ret)
     return r == -ENOENT ? 0 : r;
 }
 
+static void expect_bytes(struct scrub *s)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->entries.count; i++)
+        bytes += s->entries.at[i].stored_len;
+    job_count(s->job, &(struct job_counts){.bytes_total = bytes});
+}
+
 static int scrub_needed_pack(struct earlier_scrub *e, uint64_t id)
 {
     struct scrub *s = e->s;
@@ -348,6 +357,7 @@ static int scrub_needed_pack(struct earlier_scrub *e, uint64_t id)
     TRY(view_remote_pack_chunks(e->now.view, id, collect_needed, e));
     if (s->entries.count > 0)
         TRY(check_index(e, id));
+    expect_bytes(s);
     pack_object_name(id, object);
     return scrub_entries(s, object, bad_in_state);
 }
