@@ -24,6 +24,24 @@ size_t text_control_len(const char *text, unsigned *ret_code)
     return is_c1 || is_bidi ? len : 0;
 }
 
+void text_list_add(struct text_list *list, const char *item)
+{
+    if (list->count++ >= TEXT_LIST_NAMED)
+        return;
+    _cleanup_free_ char *before = list->text;
+    list->text = before ? xasprintf("%s, %s", before, item) : xstrdup(item);
+}
+
+char *text_list_take(struct text_list *list)
+{
+    const struct text_list all = *list;
+    *list = (struct text_list){0};
+    if (all.count <= TEXT_LIST_NAMED)
+        return all.text;
+    _cleanup_free_ char *named = all.text;
+    return xasprintf("%s and %zu more", named, all.count - TEXT_LIST_NAMED);
+}
+
 void text_hide_controls(char *text)
 {
     char *to = text;

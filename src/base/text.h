@@ -29,6 +29,17 @@ void text_print_lines(FILE *out, const char *text);
 #define TEXT_TIME_LEN 32u
 void text_time(int64_t ns, char buf[TEXT_TIME_LEN]);
 
+/* A list for a message, of which TEXT_LIST_NAMED items are named: "a, b, c, d, e and 3 more". {0}:
+ * empty; one that is not taken has text to be freed. */
+#define TEXT_LIST_NAMED 5u
+struct text_list {
+    char *text;
+    size_t count;
+};
+void text_list_add(struct text_list *list, const char *item);
+/* Leaves it empty. NULL: it was. Caller frees. */
+char *text_list_take(struct text_list *list);
+
 /* Sets *ret_text to a message, which the caller frees, and returns `r`. */
 int text_fail(char **ret_text, int r, const char *fmt, ...) CAIRN_PRINTF(3, 4);
 

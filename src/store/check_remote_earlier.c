@@ -3,6 +3,7 @@
  * verified, and of each damaged one it is told which states it hurts. */
 #include <stdio.h>
 
+#include "base/text.h"
 #include "prefix/check.h"
 #include "prefix/heads.h"
 #include "prefix/prefix.h"
@@ -11,7 +12,6 @@
 #include "store/past_internal.h"
 
 #define HEADS_MAX 50000u
-#define NAMED_MAX 5u /* states that a line names */
 
 struct earlier_state {
     uint64_t number; /* of its head */
@@ -222,23 +222,16 @@ static int check_state(struct earlier_check *e, size_t i)
 /* Those that are still there; snapshots with a name first. NULL: none. */
 static char *describe_states(struct earlier_check *e, const struct hurt_pack *hurt)
 {
-    char *all = NULL;
-    size_t named = 0, more = 0;
+    struct text_list list = {0};
     for (size_t i = 0; i < 2 * hurt->states.count; i++) {
         const struct earlier_state *state = &e->states.at[hurt->states.at[i % hurt->states.count]];
         bool is_first_round = i < hurt->states.count;
         if (is_first_round != (state->name != NULL) || !is_there(e, state))
             continue;
-        if (named++ >= NAMED_MAX) {
-            more++;
-            continue;
-        }
-        _cleanup_free_ char *before = all,
-                            *one = past_describe(state->number, state->published, state->name);
-        all = before ? xasprintf("%s, %s", before, one) : xstrdup(one);
+        _cleanup_free_ char *one = past_describe(state->number, state->published, state->name);
+        text_list_add(&list, one);
     }
-    _cleanup_free_ char *listed = all;
-    return more ? xasprintf("%s and %zu more", listed, more) : listed ? xstrdup(listed) : NULL;
+    return text_list_take(&list);
 }
 
 static void report_hurt(struct earlier_check *e, const struct hurt_pack *hurt)

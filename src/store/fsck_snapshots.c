@@ -5,10 +5,10 @@
 #include "store/fsck_snapshots.h"
 
 #include "base/cause.h"
+#include "store/chunk_users.h"
 #include "store/local_snapshots_internal.h"
 
 #define SLOT 1u
-#define PAGES 1024u /* extent pages that are looked at under one snapshot of RocksDB */
 
 struct snapshot_check {
     struct store *store;
@@ -19,14 +19,8 @@ struct snapshot_check {
     struct view *view;  /* of the snapshot that is looked at */
     struct view *later; /* of the state after it, whose chunks are verified */
     char *name;
-    uint64_t last_ino; /* that was named */
     uint8_t *buf;
 };
-
-static int compare_names(const void *a, const void *b)
-{
-    return memcmp(a, b, sizeof(struct chunk_name));
-}
 
 static int check_chunk(const struct view_local_chunk *chunk, void *arg)
 {
@@ -45,43 +39,20 @@ static int check_chunk(const struct view_local_chunk *chunk, void *arg)
     return 0;
 }
 
-static void report_file(uint64_t ino, size_t chunk, void *arg)
+static void report_file(uint64_t ino, void *arg)
 {
     struct snapshot_check *c = arg;
-    (void)chunk;
-    if (ino == c->last_ino) /* files come one after the other */
-        return;
-    c->last_ino = ino;
     _cleanup_free_ char *path = view_path(c->view, ino);
     _cleanup_free_ char *line =
         xasprintf("snapshot %s: %s: bytes of it are damaged or missing", c->name, path);
     c->report(line, true, c->arg);
 }
 
-/* All damaged chunks are looked for in one scan of the extents. */
-static int name_files(struct snapshot_check *c)
-{
-    VECTOR(struct chunk_prefix) prefixes = {0};
-    uint64_t at = 0;
-    bool more = c->bad->count > 0;
-    int r = 0;
-    if (more)
-        qsort(c->bad->at, c->bad->count, sizeof *c->bad->at, compare_names);
-    for (size_t i = 0; i < c->bad->count; i++)
-        memcpy(vector_next(&prefixes), c->bad->at[i].bytes, sizeof *prefixes.at);
-    const struct view_users want = {
-        .chunks = prefixes.at, .count = prefixes.count, .max = PAGES, .fn = report_file, .arg = c};
-    c->last_ino = 0;
-    while (r == 0 && more)
-        r = view_find_users(c->view, &want, &at, &more);
-    vector_free(&prefixes);
-    return r;
-}
-
 static int check_chunks(struct snapshot_check *c)
 {
+    const struct chunk_users want = {c->view, c->bad, NULL, report_file, c};
     TRY(view_chunks(c->view, check_chunk, c));
-    return name_files(c);
+    return chunk_users_find(&want);
 }
 
 /* Chunks of which the newest state has no place are found by the snapshot's own view. */

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "commit/horizon.h"
 #include "commit/packs.h"
 #include "commit/room.h"
@@ -15,8 +16,7 @@
 
 #define FILE_NAME "snapshot"
 #define SPACE_SHARE 10u
-#define NAMED_MAX 5u /* by one message */
-#define MANY 4096u   /* packs that are copied before each is left once */
+#define MANY 4096u /* packs that are copied before each is left once */
 #define SHARED SIZE_MAX
 
 static char *path_of(const struct local_snapshots *snapshots, uint64_t number, const char *suffix,
@@ -265,28 +265,22 @@ void local_snapshots_each(struct local_snapshots *snapshots,
         fn(numbers.at[i], sums[i], arg);
 }
 
-static char *describe_state(const struct local_snapshot *snapshot)
+void local_snapshots_add_text(struct text_list *list, const char *name, uint64_t number)
 {
-    return snapshot->name[0] ? xstrdup(snapshot->name)
-                             : xasprintf("%llu", (unsigned long long)snapshot->number);
+    _cleanup_free_ char *text = xasprintf("%llu", (unsigned long long)number);
+    text_list_add(list, *name ? name : text);
 }
 
 char *local_snapshots_that_need(struct local_snapshots *snapshots, uint64_t pack)
 {
-    char *all = NULL;
-    unsigned count = 0;
+    struct text_list list = {0};
     LOCK_SCOPE(&snapshots->lock);
     for (size_t i = 0; i < snapshots->states.count; i++) {
         const struct local_snapshot *one = &snapshots->states.at[i].snapshot;
-        if (!vector_search(&one->packs, &pack, compare_u64) || ++count > NAMED_MAX)
-            continue;
-        _cleanup_free_ char *before = all, *name = describe_state(one);
-        all = before ? xasprintf("%s, %s", before, name) : xstrdup(name);
+        if (vector_search(&one->packs, &pack, compare_u64))
+            local_snapshots_add_text(&list, one->name, one->number);
     }
-    _cleanup_free_ char *named = all;
-    return count > NAMED_MAX ? xasprintf("%s and %u more", named, count - NAMED_MAX)
-           : named           ? xstrdup(named)
-                             : NULL;
+    return text_list_take(&list);
 }
 
 static bool count_reader(struct local_snapshots *snapshots, uint64_t number, int change)

@@ -61,9 +61,12 @@ void local_snapshots_each(struct local_snapshots *snapshots,
 
 /* Adds the packs that they need, ascending. Any thread. */
 void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *ret);
-/* Returns some of those that need the pack, by name or number; NULL: none. Caller frees. Any
+/* Returns those that need the pack, by name or number, for a message; NULL: none. Caller frees. Any
  * thread. */
 char *local_snapshots_that_need(struct local_snapshots *snapshots, uint64_t pack);
+/* Adds one of them to such a list. `name` "": it has none. */
+struct text_list;
+void local_snapshots_add_text(struct text_list *list, const char *name, uint64_t number);
 
 /* As snapshots_ask() and snapshots_look(). Any thread. */
 CAIRN_MUST_CHECK int local_snapshots_ask(struct local_snapshots *snapshots,

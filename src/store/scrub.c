@@ -476,6 +476,7 @@ static void scrub_done(struct scrub *s)
     vector_free(&s->bad_there);
     vector_free(&s->lost);
     vector_free(&s->given);
+    vector_free(&s->hurt);
 }
 
 int scrub_store(struct store *store, const struct job_options *options)

@@ -11,6 +11,12 @@ struct bad_chunk {
     uint64_t pack;
 };
 
+/* A damaged chunk that a snapshot of the store needs. */
+struct hurt_chunk {
+    uint64_t snapshot;
+    struct chunk_name name;
+};
+
 struct scrub {
     struct store *store;
     struct job *job;
@@ -25,8 +31,8 @@ struct scrub {
     VECTOR(struct bad_chunk) given;     /* handed over to be stored on NVMe anew */
     struct chunk_names lost;            /* no tier gives them */
     unsigned rescues;
-    char *needed_by; /* local snapshots that need the chunks which are looked at; NULL: files do */
-    struct earlier_scrub *earlier; /* scrub_earlier.c; NULL: files need the chunks */
+    VECTOR(struct hurt_chunk) hurt; /* local snapshots and chunks that these lack */
+    struct earlier_scrub *earlier;  /* scrub_earlier.c; NULL: files need the chunks */
 };
 
 /* Chunks that a pack's index lists are collected in s->entries. */

@@ -8,20 +8,20 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/tables.h"
+#include "base/text.h"
 #include "prefix/heads.h"
 #include "remote/chunks.h"
 #include "remote/maintenance.h"
 #include "snapshots/policy.h"
 #include "snapshots/snapshots.h"
+#include "store/chunk_users.h"
 #include "store/lookback_internal.h"
 #include "store/past.h"
 #include "store/scrub.h"
 #include "view/remote.h"
 
-#define NAMED_MAX 5u      /* states that a line names */
 #define DAMAGE_MAX 65536u /* damaged chunks that are told one by one */
 #define FILES_MAX 1000u   /* files that are named; the rest are counted */
-#define PAGES 1024u       /* extent pages that are looked at under one snapshot of RocksDB */
 #define LEARN_TRIES 10u
 #define LEARN_AGAIN_NS (3ll * 1000000000)
 
@@ -34,9 +34,8 @@ struct damage {
     struct place place;
     uint32_t raw_len;
     int error;
-    uint64_t last; /* state that was added last */
-    size_t count;  /* states that it hurts */
-    uint64_t states[NAMED_MAX];
+    uint64_t last;           /* state that was added last */
+    struct text_list states; /* that it hurts */
 };
 
 struct open_state {
@@ -59,7 +58,7 @@ struct earlier_scrub {
     struct damage *damage; /* by place; DAMAGE_MAX at most */
     uint64_t more_damage;
     VECTOR(char *) files; /* lines; FILES_MAX at most */
-    uint64_t more_files, last_ino;
+    uint64_t more_files;
 };
 
 /* --- which states stay ------------------------------------------------------------------------ */
@@ -89,20 +88,21 @@ static void say_nothing(const char *line, void *arg)
     (void)arg;
 }
 
-static bool is_over(void *arg)
+static bool is_cancelled(void *arg)
 {
-    struct scrub *s = arg;
-    return job_is_cancelled(s->job);
+    struct earlier_scrub *e = arg;
+    return job_is_cancelled(e->s->job);
 }
 
 /* Which states stay is known from a pass of gc: this one deletes nothing. It can be made once the
  * newest changes are published; and not by a mount that does not hold the prefix. */
-static int learn_states(struct scrub *s, bool *ret_known)
+static int learn_states(struct earlier_scrub *e, bool *ret_known)
 {
+    struct scrub *s = e->s;
     int r = -EAGAIN;
     for (unsigned i = 0; i < LEARN_TRIES && r == -EAGAIN; i++) {
         struct remote_gc_request request = {
-            .dry_run = true, .say = say_nothing, .is_cancelled = is_over, .arg = s};
+            .dry_run = true, .say = say_nothing, .is_cancelled = is_cancelled, .arg = e};
         if (i > 0 && !job_sleep(s->job, clock_monotonic_ns() + LEARN_AGAIN_NS))
             return -ECANCELED;
         r = remote_gc_ask(s->store->remote, &request);
@@ -131,13 +131,6 @@ static const struct lookback_item *find_item(const struct earlier_scrub *e, uint
         if (e->items.at[i].head == head && e->items.at[i].slot)
             return &e->items.at[i];
     return NULL;
-}
-
-static char *describe(const struct earlier_scrub *e, uint64_t head)
-{
-    const struct lookback_item *item = find_item(e, head);
-    return past_describe(head, item ? item->published : 0,
-                         item && item->is_named ? item->name : NULL);
 }
 
 /* --- one state is opened ---------------------------------------------------------------------- */
@@ -189,11 +182,8 @@ static struct damage *find_damage(struct earlier_scrub *e, uint64_t pack, uint64
 
 static void hurts_now(struct earlier_scrub *e, struct damage *damage)
 {
-    if (damage->last == e->number)
-        return;
-    if (damage->count < NAMED_MAX)
-        damage->states[damage->count] = e->number;
-    damage->count++;
+    if (damage->last != e->number)
+        text_list_add(&damage->states, e->text);
     damage->last = e->number;
 }
 
@@ -364,13 +354,9 @@ static int scrub_needed_pack(struct earlier_scrub *e, uint64_t id)
 
 /* --- files that damage hurts ------------------------------------------------------------------ */
 
-static void note_file(uint64_t ino, size_t chunk, void *arg)
+static void note_file(uint64_t ino, void *arg)
 {
     struct earlier_scrub *e = arg;
-    (void)chunk;
-    if (ino == e->last_ino) /* files come one after the other */
-        return;
-    e->last_ino = ino;
     if (e->files.count == FILES_MAX) {
         e->more_files++;
         return;
@@ -379,29 +365,10 @@ static void note_file(uint64_t ino, size_t chunk, void *arg)
     vector_add(&e->files, xasprintf("%s: %s: bytes of it are damaged or missing", e->text, path));
 }
 
-static int compare_names(const void *a, const void *b)
-{
-    return memcmp(a, b, sizeof(struct chunk_name));
-}
-
-/* All damaged chunks of the state are looked for in one scan of its extents. */
 static int find_files(struct earlier_scrub *e)
 {
-    VECTOR(struct chunk_prefix) prefixes = {0};
-    uint64_t at = 0;
-    bool more = e->hurt.count > 0;
-    int r = 0;
-    vector_sort(&e->hurt, compare_names);
-    for (size_t i = 0; i < e->hurt.count; i++)
-        memcpy(vector_next(&prefixes), e->hurt.at[i].bytes, sizeof *prefixes.at);
-    const struct view_users want = {
-        .chunks = prefixes.at, .count = prefixes.count, .max = PAGES, .fn = note_file, .arg = e};
-    e->last_ino = 0;
-    while (r == 0 && more)
-        r = job_is_cancelled(e->s->job) ? -ECANCELED
-                                        : view_find_users(e->now.view, &want, &at, &more);
-    vector_free(&prefixes);
-    return r;
+    const struct chunk_users want = {e->now.view, &e->hurt, is_cancelled, note_file, e};
+    return chunk_users_find(&want);
 }
 
 /* --- a state ---------------------------------------------------------------------------------- */
@@ -430,7 +397,7 @@ static int scrub_state(struct earlier_scrub *e, uint64_t head)
     if (!item)
         return 0;
     free(e->text);
-    e->text = describe(e, head);
+    e->text = past_describe(head, item->published, item->is_named ? item->name : NULL);
     e->number = head;
     int r = enter(e, item);
     if (r < 0)
@@ -444,22 +411,9 @@ static int scrub_state(struct earlier_scrub *e, uint64_t head)
 
 /* --- what is told ----------------------------------------------------------------------------- */
 
-static char *describe_states(const struct earlier_scrub *e, const struct damage *damage)
+static void tell_damage(struct earlier_scrub *e, struct damage *damage)
 {
-    char *all = NULL;
-    for (size_t i = 0; i < damage->count && i < NAMED_MAX; i++) {
-        _cleanup_free_ char *before = all, *one = describe(e, damage->states[i]);
-        all = before ? xasprintf("%s, %s", before, one) : xstrdup(one);
-    }
-    if (damage->count <= NAMED_MAX)
-        return all;
-    _cleanup_free_ char *named = all;
-    return xasprintf("%s and %zu more", named, damage->count - NAMED_MAX);
-}
-
-static void tell_damage(struct earlier_scrub *e, const struct damage *damage)
-{
-    _cleanup_free_ char *states = describe_states(e, damage);
+    _cleanup_free_ char *states = text_list_take(&damage->states);
     if (damage->place.offset == 0)
         job_say(e->s->job, "remote: packs/%016llx: it %s: it hurts %s",
                 (unsigned long long)damage->place.pack, scrub_explain(damage->error), states);
@@ -488,6 +442,9 @@ static void earlier_done(struct earlier_scrub *e)
 {
     leave(e, &e->now);
     leave(e, &e->before);
+    struct damage *damage, *next;
+    HASH_ITER(hh, e->damage, damage, next)
+    free(damage->states.text);
     HASH_FREE_ALL(e->damage);
     for (size_t i = 0; i < e->files.count; i++)
         free(e->files.at[i]);
@@ -506,7 +463,7 @@ int scrub_earlier_states(struct scrub *s)
         return 0;
     TRY(find_whether_any_stays(&e, &any));
     if (any)
-        TRY(learn_states(s, &is_known));
+        TRY(learn_states(&e, &is_known));
     if (is_known)
         snapshots_each(remote_snapshots(s->store->remote), add_state, &e);
     s->earlier = &e;

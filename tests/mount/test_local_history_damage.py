@@ -40,12 +40,14 @@ def test_scrub_names_the_snapshots_that_damage_hurts(writer):
         rig.flip(os.path.join(writer.store, "packs", name), 100_000)
     said = writer.verb("scrub", writer.mnt, code=1).stdout
     assert "it hurts the snapshot before" in said and "damaged" not in writer.log(), said
+    for name in "/step1/model.pt", "/step1/deep/optimizer.pt":
+        assert f"NVMe: the snapshot before: {name}: bytes of it are damaged or missing\n" in said, said
     put(writer, "other", 9)
     assert rig.read_file(os.path.join(writer.mnt, "other")) == rig.seeded_bytes(9, 3_000_000)
 
 
 def test_damage_that_hurts_no_snapshot(cairn):
-    """In a pack that a snapshot needs, a chunk whose file was gone before."""
+    """In a pack that a snapshot needs, a chunk whose file was gone before. Of several that need the pack, those that need the chunk are named."""
     cairn.mount(reduce="off", writeback_delay="1s")
     for seed, name in enumerate(("gone", "then", "lives")):
         rig.write_file(os.path.join(cairn.mnt, name), rig.seeded_bytes(seed, 3_000_000))
@@ -60,8 +62,11 @@ def test_damage_that_hurts_no_snapshot(cairn):
     places = [rig.read_file(path).index(rig.seeded_bytes(seed, 3_000_000)[:100]) for seed in (0, 1)]
     rig.flip(path, places[0])
     assert "clean" in cairn.verb("scrub", cairn.mnt).stdout
+    create(cairn, "second")
     rig.flip(path, places[1])
-    assert "1 damaged or missing" in cairn.verb("scrub", cairn.mnt, code=1).stdout
+    said = cairn.verb("scrub", cairn.mnt, code=1).stdout
+    assert "1 damaged or missing" in said and "it hurts the snapshot before\n" in said and "second" not in said, said
+    assert "NVMe: the snapshot before: /then: bytes of it are damaged or missing\n" in said, said
 
 
 def test_fsck_names_the_files_of_snapshots_that_damage_hurts(writer):

@@ -145,3 +145,23 @@ Test(base, a_cause_ends_with_a_whole_word)
     cause_note("%s, then second", cause_text());
     assert_str(cause_text(), "first, then second");
 }
+
+Test(base, a_list_names_only_some)
+{
+    static const char *const items[] = {"a", "b", "c", "d", "e", "f", "g"};
+    static const char *const texts[] = {"a",
+                                        "a, b",
+                                        "a, b, c",
+                                        "a, b, c, d",
+                                        "a, b, c, d, e",
+                                        "a, b, c, d, e and 1 more",
+                                        "a, b, c, d, e and 2 more"};
+    struct text_list list = {0};
+    cr_assert_null(text_list_take(&list));
+    for (size_t count = 1; count <= ARRAY_LEN(items); count++) {
+        for (size_t i = 0; i < count; i++)
+            text_list_add(&list, items[i]);
+        _cleanup_free_ char *text = text_list_take(&list);
+        assert_str(text, texts[count - 1]);
+    }
+}
