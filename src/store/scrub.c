@@ -137,7 +137,7 @@ static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
     while (!heal_give(s->store->commit.heal, &good.name, s->raw, good.raw_len))
         if (!job_await_progress(s->store, &seen, INT64_MAX))
             return -ECANCELED;
-    vector_add(&s->given, (struct bad_chunk){bad->name, bad->pack});
+    vector_add(&s->given, (struct bad_chunk){bad->name, bad->pack, 0});
     return 0;
 }
 
@@ -290,11 +290,11 @@ static int await_local(struct scrub *s)
 
 /* --- the remote ------------------------------------------------------------------------------- */
 
-static void note_bad_remote(struct scrub *s, const struct chunk_entry *entry)
+static void note_bad_remote(struct scrub *s, const struct chunk_entry *entry, int error)
 {
     job_count(s->job, &(struct job_counts){.found = 1});
     if (s->bad_there.count < LOST_MAX)
-        vector_add(&s->bad_there, (struct bad_chunk){entry->name, entry->pack});
+        vector_add(&s->bad_there, (struct bad_chunk){entry->name, entry->pack, error});
 }
 
 /* One that refers to a bad one is bad through no fault of its pack. */
@@ -303,7 +303,7 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
             (unsigned long long)entry->pack, entry->raw_len, (unsigned long long)entry->offset,
             scrub_explain(error));
-    note_bad_remote(s, entry);
+    note_bad_remote(s, entry, error == -ENOLINK ? 0 : error);
     s->is_pack_bad |= error != -ENOLINK;
     return 0;
 }
@@ -314,7 +314,7 @@ static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
     job_say(s->job, "remote: packs/%016llx: %s%s", (unsigned long long)pack,
             error == -ENOENT ? "it " : "its index ", scrub_explain(error));
     for (size_t i = 0; i < s->entries.count; i++)
-        note_bad_remote(s, &s->entries.at[i]);
+        note_bad_remote(s, &s->entries.at[i], error == -ENOENT ? error : 0);
     s->is_pack_bad = true;
 }
 

@@ -9,6 +9,7 @@
 struct bad_chunk {
     struct chunk_name name;
     uint64_t pack;
+    int error; /* of the remote; 0: the index of the pack is bad, or a chunk that it refers to */
 };
 
 /* A damaged chunk that a snapshot of the store needs. */

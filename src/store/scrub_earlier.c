@@ -53,7 +53,8 @@ struct earlier_scrub {
     uint64_t number; /* head of `now` */
     char *text;      /* "the snapshot a" */
     struct open_state now, before;
-    struct chunk_names hurt; /* damaged chunks that `now` needs; DAMAGE_MAX at most */
+    VECTOR(struct bad_chunk) bad; /* of the newest state, by pack and name */
+    struct chunk_names hurt;      /* damaged chunks that `now` needs; DAMAGE_MAX at most */
 
     struct damage *damage; /* by place; DAMAGE_MAX at most */
     uint64_t more_damage;
@@ -242,6 +243,27 @@ static int is_needed_there(struct view *view, const struct chunk_entry *entry, b
     return r == -ENOENT ? 0 : r;
 }
 
+static int compare_packs(const void *a, const void *b)
+{
+    const struct bad_chunk *x = a, *y = b;
+    return compare_u64(&x->pack, &y->pack);
+}
+
+static int compare_bad(const void *a, const void *b)
+{
+    const struct bad_chunk *x = a, *y = b;
+    int order = compare_packs(x, y);
+    return order ? order : memcmp(&x->name, &y->name, sizeof x->name);
+}
+
+/* What the newest state needs, and is damaged, is stored anew in another pack: for the newest state
+ * alone. */
+static void take_damage_of_newest(struct earlier_scrub *e)
+{
+    vector_add_all(&e->bad, e->s->bad_there.at, e->s->bad_there.count);
+    vector_sort(&e->bad, compare_bad);
+}
+
 /* The newest state's chunks are verified by the other part of the scrub. */
 static int is_verified(const struct earlier_scrub *e, const struct chunk_entry *entry, bool *ret)
 {
@@ -268,6 +290,15 @@ static int collect_needed(const struct chunk_entry *entry, bool is_needed, void 
         needs_damaged(e, &entry->name);
         return 0;
     }
+    const struct bad_chunk key = {.name = entry->name, .pack = entry->pack},
+                           *bad = vector_search(&e->bad, &key, compare_bad);
+    if (bad && bad->error < 0) {
+        add_damage(e, entry->pack, bad->error == -ENOENT ? NULL : entry, bad->error);
+        needs_damaged(e, &entry->name);
+        return 0;
+    }
+    if (bad)
+        return reader_add_entry(entry, true, &e->s->entries);
     TRY(is_verified(e, entry, &is_known));
     return is_known ? 0 : reader_add_entry(entry, true, &e->s->entries);
 }
@@ -318,10 +349,14 @@ static int check_index(struct earlier_scrub *e, uint64_t id)
     return 0;
 }
 
-/* Does the newest state need all chunks of the pack? Then they are verified. */
+/* Does the newest state need all chunks of the pack, and are they whole? */
 static int is_live_as_a_whole(struct earlier_scrub *e, uint64_t id, bool *ret)
 {
     struct view_remote_pack pack;
+    const struct bad_chunk key = {.pack = id};
+    *ret = false;
+    if (vector_search(&e->bad, &key, compare_packs))
+        return 0;
     int r = view_remote_pack(e->s->store->local.view, id, &pack);
     *ret = r == 0 && pack.live_count == pack.count && !pack.unreferenced && !pack.gone;
     return r == -ENOENT ? 0 : r;
@@ -449,6 +484,7 @@ static void earlier_done(struct earlier_scrub *e)
     for (size_t i = 0; i < e->files.count; i++)
         free(e->files.at[i]);
     vector_free(&e->files);
+    vector_free(&e->bad);
     vector_free(&e->hurt);
     vector_free(&e->states);
     vector_free(&e->items);
@@ -466,6 +502,7 @@ int scrub_earlier_states(struct scrub *s)
         TRY(learn_states(&e, &is_known));
     if (is_known)
         snapshots_each(remote_snapshots(s->store->remote), add_state, &e);
+    take_damage_of_newest(&e);
     s->earlier = &e;
     int r = 0;
     for (size_t i = 0; i < e.states.count && r == 0; i++)
