@@ -198,7 +198,7 @@ def test_of_another_user(kept, directory):
             assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and not done.stdout, done
             assert ("only root" if is_open else "run as root or as the user who mounted it") in done.stderr, done
     assert there(kept) == kept.tree
-    assert "before" in kept.node.verb("snapshot", "list", kept.node.mnt).stdout
+    assert "before" in kept.node.verb("snapshot", "list", *kept.remote.flags(), kept.node.mnt).stdout
 
 
 def difference(kept, path="/", *args):
