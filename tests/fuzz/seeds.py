@@ -288,6 +288,7 @@ def daemon_seeds():
     yield "request", "several", b'{"verb":"ping"}\n{"verb":"horizon"}\r\n[]\n{"verb":\n'
     for name, error in {"well": b"", "failed": b"No space left on device: /m/a\xc3\xa4\x1b"}.items():
         yield "lane", name, b"1 pending=1073741824 saves=2 blocked_ns=18446744073709551615 published=7 failed=0 error=" + error
+    yield "lane", "steps", b"2 step_ns=510000000 cost_ns=18446744073709551615"
     status = {"version": "0", "store": "/s", "store_id": "ab", "mountpoint": "/m", "pid": 1, "uptime_s": 70,
         "stage": {"dir": "/dev/shm", "total_bytes": 1024, "dirty_bytes": 1, "drafts": 1, "draft_bytes": "12345678901234567", "waiting_writers": 0},
         "nvme": {"path": "/s", "used_bytes": 1, "cap_bytes": 2, "files": 1, "chunks": 1, "behind_bytes": 5, "seconds_behind": 4000.5,

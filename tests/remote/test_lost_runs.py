@@ -260,7 +260,8 @@ def test_follower_shows_what_is_whole(node, seed):
     assert set(os.listdir(follower.mnt)) >= {f"step{i}" for i in range(4)}
     node.mount()
     save(node, 5, seed)
-    rig.poll(lambda: "step5" in os.listdir(follower.mnt), 60, "the next state")
+    node.wait_remote()
+    rig.poll(lambda: os.path.exists(os.path.join(follower.mnt, "step5", "model.pt")), 60, "the next state")
     check(follower.mnt, range(6), seed)
     follower.umount()
     node.umount()
