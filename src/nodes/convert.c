@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A prefix that one store wrote becomes one of several nodes, in place: packs stay where they are.
- * What was written so far belongs to a node that has left, number CONVERTED, from then on. The
+ * What was written so far belongs to a node that has left, number CONVERTED_NODE, from then on. The
  * store that converts the prefix takes that node's place (replace.c), so the files have an owner.
  *
  *   1. the node's own prefix: its marker, the runs in both places, the head as it is;
@@ -27,7 +27,6 @@
 #include "prefix/named.h"
 #include "prefix/runs.h"
 
-#define CONVERTED NODE_BLOCK
 #define ENTRIES_MAX 4096u
 #define UNION_RUN (1ull << 23) /* no node makes as many runs of its own in an epoch */
 
@@ -35,7 +34,7 @@ struct conversion {
     struct node *node;
     char *path;                        /* STORE/convert, for as long as it takes */
     struct local local;                /* there; it has no view */
-    struct prefix common, own;         /* own: that of node CONVERTED */
+    struct prefix common, own;         /* own: that of node CONVERTED_NODE */
     struct remote_options own_options; /* whose tier is the node's */
     struct head before;                /* of the one writer */
     uint64_t round;                    /* the first state of all nodes */
@@ -55,7 +54,7 @@ static int conversion_begin(struct conversion *c, struct node *node)
     memcpy(c->local.sb.store, node->store, sizeof c->local.sb.store);
     c->own_options = node->options;
     c->own_options.tier = node->own;
-    node_tier_set_node(node->own, CONVERTED);
+    node_tier_set_node(node->own, CONVERTED_NODE);
     prefix_init(&c->common, &c->local, node->commit->room, &node->options, &user);
     prefix_init(&c->own, &c->local, node->commit->room, &c->own_options, &user);
     TRY(io_remove_tree(c->path));
@@ -151,11 +150,11 @@ static int put_own(struct conversion *c)
 
 static int put_entries(struct conversion *c)
 {
-    struct writer_entry entry = {.epoch = CONVERTED, .node = CONVERTED};
+    struct writer_entry entry = {.epoch = CONVERTED_NODE, .node = CONVERTED_NODE};
     memcpy(entry.history, c->local.sb.history, sizeof entry.history);
     memcpy(entry.store, c->before.store, sizeof entry.store);
     memcpy(entry.holder, c->before.holder, sizeof entry.holder);
-    for (uint64_t number = CONVERTED; number <= max_u64(c->newest_epoch, CONVERTED);
+    for (uint64_t number = CONVERTED_NODE; number <= max_u64(c->newest_epoch, CONVERTED_NODE);
          number += NODE_BLOCK) {
         uint8_t bytes[WRITER_ENTRY_LEN];
         char object[OBJECT_NAME_LEN];
@@ -173,8 +172,8 @@ static int put_feed(struct conversion *c)
     const struct head *head = &c->before;
     _cleanup_free_ struct feed *feed = xcalloc(1, sizeof *feed);
     char object[FEED_NAME_LEN];
-    *feed = (struct feed){.epoch = CONVERTED,
-                          .node = CONVERTED,
+    *feed = (struct feed){.epoch = CONVERTED_NODE,
+                          .node = CONVERTED_NODE,
                           .flags = FEED_LEAVES,
                           .from = head->cut,
                           .to = head->cut,
@@ -195,7 +194,7 @@ static int put_feed(struct conversion *c)
     _cleanup_free_ uint8_t *bytes = xmalloc(len);
     feed_encode(feed, bytes);
     hash_parts(&(struct iovec){bytes, len}, 1, c->feed_hash);
-    feed_name(ROUND_MAX, CONVERTED, object);
+    feed_name(ROUND_MAX, CONVERTED_NODE, object);
     return prefix_put_object(&c->common, object, bytes, len, false);
 }
 
@@ -223,7 +222,7 @@ static void describe_head(const struct conversion *c, struct head *ret)
     *ret = (struct head){.number = before->number + 1,
                          .incompat = (before->incompat & SUPERBLOCK_INCOMPAT_ENCODINGS) |
                                      SUPERBLOCK_INCOMPAT_NODES,
-                         .epoch = max_u64(c->newest_epoch, CONVERTED),
+                         .epoch = max_u64(c->newest_epoch, CONVERTED_NODE),
                          .time = (int64_t)c->round * NODE_ROUND_NS,
                          .cut = head_cut_of(0, c->round),
                          .max_ino = before->max_ino,
@@ -235,8 +234,8 @@ static void describe_head(const struct conversion *c, struct head *ret)
                          .packs = before->packs,
                          .pack_bytes = before->pack_bytes,
                          .writer_count = 1};
-    ret->writers[0] = (struct head_writer){.epoch = CONVERTED,
-                                           .node = CONVERTED,
+    ret->writers[0] = (struct head_writer){.epoch = CONVERTED_NODE,
+                                           .node = CONVERTED_NODE,
                                            .state = HEAD_WRITER_ENDED,
                                            .merged = before->cut,
                                            .feed_round = ROUND_MAX};
@@ -249,7 +248,7 @@ static void describe_head(const struct conversion *c, struct head *ret)
 static int put_head(struct conversion *c, char **ret_text)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
-    struct run_info names = {.id = CONVERTED << 24 | UNION_RUN |
+    struct run_info names = {.id = CONVERTED_NODE << 24 | UNION_RUN |
                                    (c->round & (UNION_RUN - 1)) /* of another try: another */};
     describe_head(c, head);
     names.cut = head->cut;
@@ -300,7 +299,7 @@ static int convert(struct conversion *c, char **ret_text)
     TRY(head_has_nodes(&c->before) ? 0 : convert_state(c, ret_text));
     TRY(put_marker(c, &c->common));
     log_info("nodes: %s is one of several nodes now; what was written so far is node %u's",
-             c->common.name, CONVERTED);
+             c->common.name, CONVERTED_NODE);
     return prefix_meet(&c->node->common);
 }
 
@@ -316,22 +315,4 @@ int node_convert(struct node *node, char **ret_text)
     conversion_done(c);
     free(c);
     return r;
-}
-
-int node_converted_place(struct node *node, uint64_t *ret_place)
-{
-    _cleanup_vector_ struct numbers all = {0};
-    bool was_converted = false, is_taken = false;
-    TRY(prefix_list_numbers(&node->common, WRITERS, 0, &all));
-    for (size_t i = 0; i < all.count; i++) {
-        struct writer_entry entry;
-        int r = writer_entry_read(&node->common, all.at[i], &entry);
-        if (r < 0 && r != -ENOENT && !prefix_object_is_lost(r))
-            return r;
-        bool is_of = r == 0 && entry.node == CONVERTED;
-        was_converted = was_converted || (is_of && entry.lease_ms == 0);
-        is_taken = is_taken || (is_of && entry.lease_ms > 0);
-    }
-    *ret_place = was_converted && !is_taken ? CONVERTED : 0;
-    return 0;
 }

@@ -165,9 +165,11 @@ CAIRN_MUST_CHECK int node_give_up_place(struct node *node);
 CAIRN_MUST_CHECK int node_take_place(struct node *node, char **ret_text);
 /* -ESTALE: another store has the number of this node. */
 CAIRN_MUST_CHECK int node_check_place(struct node *node, char **ret_text);
-/* convert.c: the prefix of one writer becomes one of several nodes. */
+/* convert.c: the prefix of one writer becomes one of several nodes. Its state becomes that of this
+ * node, which has left. */
+#define CONVERTED_NODE NODE_BLOCK
 CAIRN_MUST_CHECK int node_convert(struct node *node, char **ret_text);
-/* The node that has what was written before that, if no store took its place yet; else 0. */
+/* CONVERTED_NODE, if the prefix was converted and no store has taken the place yet; else 0. */
 CAIRN_MUST_CHECK int node_converted_place(struct node *node, uint64_t *ret_place);
 void roll_call_init(struct node *node);
 /* Waits for the end of a roll call; the tier is interrupted, or answers. */

@@ -24,6 +24,7 @@
 struct reservation {
     uint64_t number, epoch, node;
     bool is_ours;
+    bool has_lease; /* false: a conversion made the entry */
     char holder[HOLDER_MAX];
 };
 DEFINE_VECTOR(reservations, struct reservation);
@@ -43,11 +44,12 @@ static int list_reservations(struct node *node, uint64_t of, struct reservations
             memcmp(entry.history, node->common.marker.history, sizeof entry.history) != 0)
             continue;
         struct reservation *found = vector_next(ret);
-        *found = (struct reservation){
-            .number = all.at[i],
-            .epoch = entry.epoch,
-            .node = entry.node,
-            .is_ours = memcmp(entry.store, node->store, sizeof entry.store) == 0};
+        *found = (struct reservation){.number = all.at[i],
+                                      .epoch = entry.epoch,
+                                      .node = entry.node,
+                                      .is_ours =
+                                          memcmp(entry.store, node->store, sizeof entry.store) == 0,
+                                      .has_lease = entry.lease_ms > 0};
         memcpy(found->holder, entry.holder, sizeof found->holder);
     }
     return 0;
@@ -125,6 +127,17 @@ int node_take_place(struct node *node, char **ret_text)
             xasprintf("whether node %llu can be replaced cannot be read in %s: %s",
                       (unsigned long long)node->options.replaces, node->common.name, strerror(-r));
     return r;
+}
+
+int node_converted_place(struct node *node, uint64_t *ret_place)
+{
+    _cleanup_vector_ struct reservations all = {0};
+    bool is_taken = false;
+    TRY(list_reservations(node, CONVERTED_NODE, &all));
+    for (size_t i = 0; i < all.count; i++)
+        is_taken = is_taken || all.at[i].has_lease;
+    *ret_place = all.count > 0 && !is_taken ? CONVERTED_NODE : 0;
+    return 0;
 }
 
 /* If two stores take one place at once, the one with the higher number detects the other. */

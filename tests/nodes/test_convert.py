@@ -114,7 +114,7 @@ def test_what_is_refused(on_remote, shared, rng):
 def killed_after(mount, seconds):
     """A mount that is killed so long after it began."""
     mount.start()
-    time.sleep(seconds)
+    time.sleep(seconds)  # it may be anywhere in its work
     mount.kill9()
 
 
