@@ -192,17 +192,20 @@ def main():
     parser.add_argument("--pairs", type=int, default=PAIRS, help="of saves, at least")
     parser.add_argument("--snapshots", type=int, default=SNAPSHOTS, help="less, to try the script")
     parser.add_argument("--files", type=int, default=FILES, help="in the directory that is listed")
+    parser.add_argument("--parts", default="saves,listing,memory,undelete,kept", help="which figures")
     args = parser.parse_args()
+    parts = args.parts.split(",")
     often = {"keep": f"last:{args.snapshots}", "history_every": "1s", "history_space": "40G"} if args.local else {}
     if args.plain:
         sys.exit("--plain: a directory has no earlier states")
+    figures = {}
     with contextlib.closing(Side(args, gc_grace="1s")) as none, contextlib.closing(Side(args, gc_grace="1s", **often)) as kept:
-        figures = save_beside_snapshots(args, none, kept)
-        figures |= listing(args, kept)
-        figures |= memory_of_open(args, kept)
+        figures |= save_beside_snapshots(args, none, kept) if "saves" in parts else {}
+        figures |= listing(args, kept) if "listing" in parts or "memory" in parts else {}
+        figures |= memory_of_open(args, kept) if "memory" in parts else {}
     with contextlib.closing(Side(args, **often)) as side:
-        figures |= undelete(args, side)
-    if not args.local:
+        figures |= undelete(args, side) if "undelete" in parts else {}
+    if "kept" in parts and not args.local:
         figures |= kept_bytes(args)
     for name, figure in figures.items():
         print(f"{name:<28}", *(f"{what} {value if isinstance(value, str) else f'{value:,.3f}'}" for what, value in figure.items()))

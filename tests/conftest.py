@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 
 import pytest
 
@@ -371,15 +370,11 @@ def s3(request):
     made.rgw.reclaim()
 
 
-S3_SHARE = 10  # one in so many tests runs on S3 too, without --full; which, the seed says
-
-
 @pytest.fixture(params=["dir", "s3"])
 def remote(request, directory, seed, full):
-    """An empty remote of each kind."""
+    """An empty remote of each kind. S3 has its turn: by turns.py, or, where that chose none, here."""
     if request.param == "s3":
-        always = full or request.node.get_closest_marker("always_s3")
-        if not always and zlib.crc32(f"{seed} {request.node.name}".encode()) % S3_SHARE:
+        if not (full or request.config.getoption("--turns") or turns.has_turn(request.node, seed, {})):
             pytest.skip("skipped: on S3 with --full, or with another seed")
         return request.getfixturevalue("s3")
     return remotes.DirRemote(os.path.join(directory, "remotes"))

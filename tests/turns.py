@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tests a run takes that is to end soon.
 
-A test that takes long has its turn in one of some commits: in one of so many as it takes half seconds, at most TENTH. The seed says
+A test that takes long has its turn in one of some commits: in one of so many as it takes half seconds, at most MOST. The seed says
 which. So each test costs a run about half a second, and one that is not in durations.txt yet always has its turn. Cases that first build
-something which all of them need (the marker `together`) have it together.
+something which all of them need (the marker `together`) have it together. Of the cases on S3 one in so many has a turn, too, or one in
+S3_SHARE where that is more; the marker `always_s3` takes one out.
 
     tests/turns.py REPORT...    brings the durations that pytest measured (build/pytest.xml) into durations.txt
 """
@@ -15,7 +16,8 @@ import sys
 import xml.etree.ElementTree
 import zlib
 
-TENTH = 10
+MOST = 20  # commits until a test that takes 10 s and more has its turn
+S3_SHARE = 10
 PLACE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "durations.txt")
 
 
@@ -30,20 +32,25 @@ def read_durations():
         return {name: int(seconds) for seconds, name in map(str.split, lines)}
 
 
+def is_on_s3(item):
+    return getattr(item, "callspec", None) is not None and item.callspec.params.get("remote") == "s3"
+
+
 def has_turn(item, seed, durations):
     name = name_of(item.nodeid)
-    every = min(2 * durations[name], TENTH) if name in durations else 1
+    every = min(2 * durations[name], MOST) if name in durations else 1
+    if is_on_s3(item):
+        every = 1 if item.get_closest_marker("always_s3") else max(every, S3_SHARE)
     which = name if item.get_closest_marker("together") else item.nodeid
     return zlib.crc32(f"turn {seed} {which}".encode()) % every == 0
 
 
 def choose(items, seed):
-    """Two lists: those whose turn it is, and the others. S3's are chosen by the fixture `remote`."""
+    """Two lists: those whose turn it is, and the others."""
     durations = read_durations()
     chosen, others = [], []
     for item in items:
-        is_chosen = "[s3" in item.nodeid or has_turn(item, seed, durations)
-        (chosen if is_chosen else others).append(item)
+        (chosen if has_turn(item, seed, durations) else others).append(item)
     return chosen, others
 
 
