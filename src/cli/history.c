@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn history: the earlier states of a remote, or of a store without one, that are still there,
- * or what a path was in each. */
+/* cairn history: the earlier states of a remote, or of a store without one, that still exist, or
+ * the content of a path in each. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -27,7 +27,7 @@ static void states_done(struct states *states)
 
 /* --- the source ------------------------------------------------------------------------------- */
 
-/* A daemon of an earlier version knows of none. */
+/* A daemon of an earlier version does not know the verb. */
 static void ask_kept(struct history *h, const char *store)
 {
     if (ask_patiently(store, "kept", KEPT_MS, &h->kept) < 0)
@@ -46,7 +46,7 @@ static int remote_of_mount(struct history *h, const struct mount_entry *mount)
     return CLI_OK;
 }
 
-/* Of a store with a remote, earlier states are in that. */
+/* The earlier states of a store with a remote are in the remote. */
 static int take_store(struct history *h, const char *store)
 {
     _cleanup_free_ char *remote = xasprintf("%s/remote", store);
@@ -61,7 +61,7 @@ static int take_store(struct history *h, const char *store)
     return CLI_OK;
 }
 
-/* The mountpoint, or a path on it, of which there need not be more than its beginning. */
+/* The mountpoint, or a path on it, of which only the beginning needs to exist. */
 static int take_mount(struct history *h, const char *text)
 {
     _cleanup_(mounts_done) struct mount_list list = {0};
@@ -152,7 +152,7 @@ static void find_states(const struct history *h, struct states *states)
     }
 }
 
-/* Bytes of packs that no other state needs. False: that is not known. */
+/* Returns the bytes of packs that no other state needs. False: not known. */
 static bool find_only(const struct history *h, const struct state *state, uint64_t *ret)
 {
     const cJSON *one;
@@ -221,7 +221,7 @@ static void print_changes(const struct past_path_sum *sum)
                  sum->changed, sum->gone);
 }
 
-/* `before`: the state before that can be read; NULL: none is known. */
+/* `before`: the last readable state before; NULL: not known. */
 static void print_totals(const struct state *state, const struct state *before)
 {
     const struct past_head *head = state->first;

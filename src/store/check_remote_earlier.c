@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Earlier states of a remote that stay, from the oldest on: packs that no state before needed are
- * verified, and of each damaged one it is told which states it hurts. */
+ * verified, and each damaged one is reported with the states that need it. */
 #include <stdio.h>
 
 #include "base/text.h"
@@ -17,13 +17,13 @@ struct earlier_state {
     uint64_t number; /* of its head */
     int64_t published;
     const char *name; /* of a snapshot; NULL: none */
-    bool is_told;     /* what its head lacks was told */
+    bool is_told;     /* objects that its head lacks were reported */
 };
 
 struct hurt_pack {
     uint64_t pack;
-    char *what;                /* NULL: the newest state needs it, too, and it was told */
-    struct chunk_names chunks; /* that are damaged, ascending; none: the pack as a whole is */
+    char *what;                /* NULL: the newest state needs it, too, and it was reported */
+    struct chunk_names chunks; /* damaged ones, ascending; none: the pack as a whole is damaged */
     VECTOR(size_t) states;
 };
 
@@ -36,14 +36,14 @@ struct earlier_check {
     VECTOR(struct hurt_pack) hurt;
 };
 
-/* --- which there are -------------------------------------------------------------------------- */
+/* --- the list of states ----------------------------------------------------------------------- */
 
 static bool is_same_state(const struct past_head *a, const struct past_head *b)
 {
     return memcmp(a->state, b->state, sizeof a->state) == 0;
 }
 
-/* Those that were given up may lack what they name: that was known then. */
+/* Removes heads that were given up: they may lack objects, which was known then. */
 static void leave_out_given_up(struct earlier_check *e)
 {
     size_t kept = 0;
@@ -54,7 +54,7 @@ static void leave_out_given_up(struct earlier_check *e)
     e->heads.count = kept;
 }
 
-/* As gc chooses them. */
+/* Chooses as gc does. */
 static void choose_by_policy(struct earlier_check *e, bool *stays)
 {
     VECTOR(struct keep_state) states = {0};
@@ -67,7 +67,8 @@ static void choose_by_policy(struct earlier_check *e, bool *stays)
     vector_free(&states);
 }
 
-/* Adds a state that stays, unless it is the newest one. One with several names has the first. */
+/* Adds a state that stays, unless it is the newest one. A state with several names gets the
+ * first. */
 static void add_state(struct earlier_check *e, const struct past_head *head, const char *name,
                       bool is_told)
 {
@@ -80,9 +81,9 @@ static void add_state(struct earlier_check *e, const struct past_head *head, con
     vector_add(&e->states, (struct earlier_state){head->number, head->published, name, is_told});
 }
 
-/* States that stay for longer than the grace. Others may be without what scrub has found damaged
- * and stored elsewhere, and go soon. What has a name is a copy of its head: it stays whatever
- * became of the head itself. */
+/* Chooses the states that stay longer than the grace. Other states may lack chunks that scrub has
+ * found damaged and stored elsewhere, and are deleted soon. An object with a name contains a copy
+ * of its head: its state stays, whatever happens to the head. */
 static void choose_states(struct earlier_check *e)
 {
     _cleanup_free_ bool *stays = xcalloc(e->heads.count + 1, sizeof *stays);
@@ -152,7 +153,7 @@ static void add_new_damage(struct earlier_check *e)
         add_damage(e, &e->all->packs.at[i]);
 }
 
-/* Does the state that is shown need what is damaged? */
+/* Determines whether the state that is shown needs the damaged chunks. */
 static int needs_hurt(const struct earlier_check *e, const struct hurt_pack *hurt, bool *ret)
 {
     _cleanup_vector_ struct reader_entries entries = {0};
@@ -168,7 +169,7 @@ static int needs_hurt(const struct earlier_check *e, const struct hurt_pack *hur
     return 0;
 }
 
-/* A later state than the one with which damage was found may need it, too. */
+/* A later state than the one with which damage was found may need the pack, too. */
 static int note_hurt(struct earlier_check *e, size_t state)
 {
     for (size_t i = 0; i < e->hurt.count; i++) {
@@ -180,7 +181,7 @@ static int note_hurt(struct earlier_check *e, size_t state)
     return 0;
 }
 
-/* Its head, or the name, may be deleted meanwhile. */
+/* The head, or the name, may be deleted meanwhile. */
 static bool is_there(struct earlier_check *e, const struct earlier_state *state)
 {
     return past_has(e->past, state->number, state->name);
@@ -217,9 +218,9 @@ static int check_state(struct earlier_check *e, size_t i)
     return note_hurt(e, i);
 }
 
-/* --- what is told ----------------------------------------------------------------------------- */
+/* --- reports ---------------------------------------------------------------------------------- */
 
-/* Those that are still there; snapshots with a name first. NULL: none. */
+/* Describes the states that still exist; snapshots with a name first. NULL: none. */
 static char *describe_states(struct earlier_check *e, const struct hurt_pack *hurt)
 {
     struct text_list list = {0};
@@ -250,7 +251,7 @@ static void report_hurt(struct earlier_check *e, const struct hurt_pack *hurt)
         remote_check_note(line, e->all);
 }
 
-/* --- all of them ------------------------------------------------------------------------------ */
+/* --- all states ------------------------------------------------------------------------------- */
 
 static void earlier_done(struct earlier_check *e)
 {

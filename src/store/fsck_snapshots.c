@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The part of a check that looks at the snapshots of the store: chunks that files of a snapshot
- * need, and no later state does, are read and verified, and the files are named that damage hurts.
- */
+/* The part of a check for the snapshots of the store: chunks that files of a snapshot need, and no
+ * later state does, are read and verified, and files with damaged chunks are reported. */
 #include "store/fsck_snapshots.h"
 
 #include "base/cause.h"
@@ -16,7 +15,7 @@ struct snapshot_check {
     void (*report)(const char *line, bool is_problem, void *arg);
     void *arg;
     int checked;        /* snapshots; also those that cannot be read */
-    struct view *view;  /* of the snapshot that is looked at */
+    struct view *view;  /* of the snapshot that is being checked */
     struct view *later; /* of the state after it, whose chunks are verified */
     char *name;
     uint8_t *buf;
@@ -55,7 +54,7 @@ static int check_chunks(struct snapshot_check *c)
     return chunk_users_find(&want);
 }
 
-/* Chunks of which the newest state has no place are found by the snapshot's own view. */
+/* Chunks that have no place in the newest state are found through the snapshot's own view. */
 static int check_view(struct snapshot_check *c)
 {
     unsigned slot;
@@ -72,7 +71,8 @@ static void close_later(struct snapshot_check *c)
         view_close(c->later);
 }
 
-/* Not all chunks of one that failed were verified, so earlier ones are not compared with it. */
+/* If a check failed, not all chunks of the snapshot were verified, so earlier ones are not compared
+ * with it. */
 static int check_opened(struct snapshot_check *c)
 {
     int r = check_view(c);

@@ -7,22 +7,23 @@
 
 DEFINE_VECTOR(past_inos, uint64_t);
 
-/* The view of the state that is shown. */
+/* Returns the view of the state that is shown. */
 struct view *past_view(struct past *past);
 /* STORE/snapshots; NULL: they are states of a remote. Lent. */
 const char *past_snapshots(const struct past *past);
-/* The store by which the state is read; only of a remote. */
+/* Returns the store by which the state is read; only for a remote. */
 struct store *past_store(struct past *past);
-/* The newest head. */
+/* Returns the newest head. */
 struct head;
 const struct head *past_newest(const struct past *past);
-/* As past_show(), of a remote; what has the name `name` has a copy of the head, and that is taken.
- * NULL: the head itself. */
+/* As past_show(), for a remote; the state is that of the copy of the head in the snapshot `name`.
+ * NULL: of the head itself. */
 CAIRN_MUST_CHECK int past_show_named(struct past *past, uint64_t number, const char *name,
                                      char **ret_text);
-/* Does the remote have that still? Blocks. */
+/* Returns whether the remote still has that head or snapshot. Blocks. */
 bool past_has(struct past *past, uint64_t number, const char *name);
-/* Inodes whose rows differ from those of the state that was shown when they were taken last, in any
- * order, some more than once; NULL: not known, maybe all. Forgotten by past_take_changes(). */
+/* Returns the inodes whose rows differ from those of the state that was shown at the last
+ * past_take_changes(), in any order, some more than once; NULL: not known, maybe all.
+ * past_take_changes() clears the list. */
 const struct past_inos *past_changes(const struct past *past);
 void past_take_changes(struct past *past);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Scrub: every pack of NVMe and of the remote is read, its trailer, its index and each chunk that
- * files refer to verified. What is damaged on NVMe is read from the remote and stored anew; what is
- * damaged in the remote is uploaded again. */
+/* Scrub: every pack of NVMe and of the remote is read; its trailer, its index and each chunk that
+ * files refer to are verified. A chunk that is damaged on NVMe is read from the remote and stored
+ * again; one that is damaged in the remote is uploaded again. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -12,9 +12,9 @@
 #include "view/remote.h"
 
 #define SPAN_LEN (8 * MIB) /* read at once */
-#define RESCUES_MAX 1000u  /* chunks that are looked for elsewhere: each takes a scan, too */
+#define RESCUES_MAX 1000u  /* chunks that are searched elsewhere: each may cost a scan */
 #define DROP_WAIT_NS (3ll * 1000000000)
-#define LOST_MAX 65536u /* chunks of which more is told than their number */
+#define LOST_MAX 65536u /* chunks that are reported by their files, not only by their number */
 
 /* --- accounts --------------------------------------------------------------------------------- */
 
@@ -46,7 +46,7 @@ static uint64_t end_of(const struct chunk_entry *entry)
     return entry->offset + entry->stored_len;
 }
 
-/* Chunks from `first` on that are read with one request. */
+/* Returns how many chunks, from `first` on, are read with one request. */
 static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
 {
     size_t next = first;
@@ -57,7 +57,8 @@ static size_t span_of(const struct scrub *s, size_t first, uint64_t *ret_len)
     return next - first;
 }
 
-/* A span that cannot be read as a whole is read by chunk, so that one bad place costs one chunk. */
+/* A span that cannot be read as a whole is read chunk by chunk, so that one bad place costs one
+ * chunk. */
 static int scrub_chunk(struct scrub *s, const char *object, const struct bases *bases,
                        const struct chunk_entry *entry, const uint8_t *in_span)
 {
@@ -77,7 +78,7 @@ static int check_span(struct scrub *s, const char *object, const struct chunk_en
     int r = 0;
     for (size_t i = 0, n; i < count && r == 0; i += n) {
         struct bases bases;
-        /* Of chunks in the remote; on NVMe each is read with its own. */
+        /* For chunks in the remote; on NVMe each chunk is read with its own bases. */
         n = bases_gather(&bases, s->store, entries + i, s->is_remote ? count - i : 0);
         n = s->is_remote ? n : count;
         for (size_t k = i; k < i + n && r == 0; k++) {
@@ -111,14 +112,14 @@ int scrub_entries(struct scrub *s, const char *object, scrub_bad_fn *bad)
 
 /* --- NVMe ------------------------------------------------------------------------------------- */
 
-/* No tier has it: the files that lack it are named at the end. */
+/* No tier can read the chunk: the files that need it are reported at the end. */
 static void note_lost(struct scrub *s, const struct chunk_name *name)
 {
     if (s->lost.count < LOST_MAX)
         vector_add(&s->lost, *name);
 }
 
-/* Reads it from wherever it can be read and has it stored in another pack. */
+/* Reads the chunk from any place where it can be read and stores it in another pack. */
 static int heal_chunk(struct scrub *s, const struct chunk_entry *bad)
 {
     struct chunk_entry good = *bad;
@@ -149,7 +150,7 @@ static int bad_local(struct scrub *s, const struct chunk_entry *entry, int error
     return heal_chunk(s, entry);
 }
 
-/* Collects chunks that have their place here and are live. */
+/* Collects live chunks that have their place in the pack. */
 static int collect_local(const struct chunk_entry *entry, void *arg)
 {
     struct scrub_collecting *c = arg;
@@ -166,7 +167,8 @@ static int collect_known(const struct view_local_chunk *chunk, void *arg)
     return reader_add_entry(&chunk->entry, chunk->entry.pack == c->pack, &c->s->entries);
 }
 
-/* Without its index a view could not be rebuilt from the pack: all that lives in it moves. */
+/* Without its index a view could not be rebuilt from the pack: all chunks that live in it are
+ * moved. */
 static int leave_pack(struct scrub *s, const struct view_pack *known, int error)
 {
     uint64_t pack = known->pack;
@@ -204,10 +206,10 @@ static int scrub_local_pack(struct scrub *s, uint64_t pack)
     return r == -ENOENT ? 0 : r;
 }
 
-/* --- the end of it ---------------------------------------------------------------------------- */
+/* --- after the packs -------------------------------------------------------------------------- */
 
-/* A pack that was left must not stay as a problem that the next check finds. A file that is open
- * may keep it for longer. */
+/* An emptied pack must not remain as a problem for the next check. A file that is open may keep it
+ * for longer. */
 static int await_drop(struct scrub *s, uint64_t pack)
 {
     struct view_pack known;
@@ -237,7 +239,7 @@ static int collect_lost(const struct chunk_name *name, bool is_local, void *arg)
     return 0;
 }
 
-/* A remote that the store is mounted without may have it. */
+/* The chunk may be in a remote without which the store is mounted now. */
 static int collect_placeless(const struct view_local_chunk *chunk, void *arg)
 {
     struct lost_search *search = arg;
@@ -248,8 +250,9 @@ static int collect_placeless(const struct view_local_chunk *chunk, void *arg)
     return collect_lost(&chunk->entry.name, is_there, arg);
 }
 
-/* No pack is known to hold them, so none that was read told of them. With a remote the view lists
- * what that lacks; without one it has no such list, and all chunks are looked at. */
+/* No pack is known to hold these chunks, so reading packs does not find them. With a remote the
+ * view lists the chunks that the remote lacks; without one there is no such list, and all chunks
+ * are checked. */
 static int scrub_lost_chunks(struct scrub *s)
 {
     struct view *view = s->store->local.view;
@@ -268,7 +271,7 @@ static int scrub_lost_chunks(struct scrub *s)
     return r;
 }
 
-/* Waits until each chunk handed over has another place. */
+/* Waits until each chunk that was passed on has another place. */
 static int await_local(struct scrub *s)
 {
     uint64_t last = 0, seen = event_count(horizon_progress(s->store->commit.horizon));
@@ -297,7 +300,7 @@ static void note_bad_remote(struct scrub *s, const struct chunk_entry *entry, in
         vector_add(&s->bad_there, (struct bad_chunk){entry->name, entry->pack, error});
 }
 
-/* One that refers to a bad one is bad through no fault of its pack. */
+/* A chunk that refers to a bad one is bad through no fault of its pack. */
 static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int error)
 {
     job_say(s->job, "remote: packs/%016llx: a chunk of %u bytes at %llu %s",
@@ -308,7 +311,7 @@ static int bad_remote(struct scrub *s, const struct chunk_entry *entry, int erro
     return 0;
 }
 
-/* Every chunk of it is bad. */
+/* Every chunk of the pack is bad. */
 static void bad_remote_index(struct scrub *s, uint64_t pack, int error)
 {
     job_say(s->job, "remote: packs/%016llx: %s%s", (unsigned long long)pack,
@@ -352,7 +355,7 @@ static bool is_any_noted(struct scrub *s)
     return false;
 }
 
-/* The chunk was bad in the remote. Has it a place there now that can be read? */
+/* Returns whether a chunk that was bad in the remote has a place there now that can be read. */
 static bool is_healed_there(struct scrub *s, const struct bad_chunk *bad)
 {
     struct chunk_entry now;
@@ -367,7 +370,7 @@ static bool is_on_nvme(struct scrub *s, const struct chunk_name *name)
     return view_chunk(s->store->local.view, name, &local, &refs) == 0 && local.pack != 0;
 }
 
-/* The uploader stores anew those that it can, and publishes that. */
+/* The uploader stores again those that it can, and publishes this. */
 static int await_remote(struct scrub *s)
 {
     struct remote *remote = s->store->remote;
@@ -393,7 +396,7 @@ static int await_remote(struct scrub *s)
     return r;
 }
 
-/* --- all of it -------------------------------------------------------------------------------- */
+/* --- the whole scrub -------------------------------------------------------------------------- */
 
 struct pack_list {
     VECTOR(uint64_t) ids;
@@ -420,8 +423,8 @@ static int add_remote_id(const struct view_remote_pack *pack, void *arg)
     return 0;
 }
 
-/* A snapshot of the view must not be held for as long as a slow scrub takes: first the numbers,
- * then the packs. */
+/* A snapshot of the view must not be held for as long as a slow scrub takes: first the numbers are
+ * read, then the packs. */
 static int scrub_tier(struct scrub *s, const struct pack_list *packs,
                       int (*scrub_pack)(struct scrub *s, uint64_t pack))
 {

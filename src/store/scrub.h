@@ -22,17 +22,17 @@ struct scrub {
     struct store *store;
     struct job *job;
     const struct job_options *options;
-    struct tier *tier; /* that is being read */
+    struct tier *tier; /* of the tier that is being read */
     bool is_remote;
     uint8_t *span, *stored, *raw;
-    struct reader_entries entries; /* live chunks of the pack that is looked at */
+    struct reader_entries entries; /* live chunks of the pack that is being checked */
     int64_t allowance_at;
     VECTOR(struct bad_chunk) bad_there; /* in the remote, by pack */
-    bool is_pack_bad;                   /* the pack of the remote that is looked at */
-    VECTOR(struct bad_chunk) given;     /* handed over to be stored on NVMe anew */
-    struct chunk_names lost;            /* no tier gives them */
+    bool is_pack_bad;                   /* of the pack of the remote that is being checked */
+    VECTOR(struct bad_chunk) given;     /* chunks that were passed on to be stored on NVMe again */
+    struct chunk_names lost;            /* no tier can read them */
     unsigned rescues;
-    VECTOR(struct hurt_chunk) hurt; /* local snapshots and chunks that these lack */
+    VECTOR(struct hurt_chunk) hurt; /* local snapshots, and damaged chunks that they need */
     struct earlier_scrub *earlier;  /* scrub_earlier.c; NULL: files need the chunks */
 };
 
@@ -44,17 +44,18 @@ struct scrub_collecting {
 
 /* "is missing". */
 const char *scrub_explain(int error);
-/* Calls `bad` for each of s->entries that does not verify; what it returns ends the call if it is
- * negative. Else negative: it cannot be read now. */
+/* Calls `bad` for each of s->entries that does not verify; a negative result of `bad` ends the
+ * call, which returns it. Any other negative result: the pack cannot be read now. */
 typedef int scrub_bad_fn(struct scrub *s, const struct chunk_entry *entry, int error);
 CAIRN_MUST_CHECK int scrub_entries(struct scrub *s, const char *object, scrub_bad_fn *bad);
 
 /* --- scrub_snapshots.c ------------------------------------------------------------------------ */
 
-/* Chunks on NVMe that snapshots of the store alone need. */
+/* Verifies chunks on NVMe that only snapshots of the store need. */
 CAIRN_MUST_CHECK int scrub_local_snapshots(struct scrub *s);
 
 /* --- scrub_earlier.c -------------------------------------------------------------------------- */
 
-/* Chunks in the remote that earlier states which stay need, and the newest one does not. */
+/* Verifies chunks in the remote that an earlier state which stays needs, and the newest state does
+ * not. */
 CAIRN_MUST_CHECK int scrub_earlier_states(struct scrub *s);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The part of a scrub that verifies chunks in the remote which earlier states need, and the newest
- * one does not. States that stay are opened one after the other, from the oldest on, as if a user
- * browsed them (lookback.h), and each chunk is read for the first state that needs it. Nothing else
- * has a copy of such a chunk: damage is told, with the states and the files that it hurts.
+ * state does not. States that stay are opened one after the other, from the oldest on, as for a
+ * user who browses them (lookback.h), and each chunk is read for the first state that needs it.
+ * There is no other copy of such a chunk: damage is reported, with the states and files that need
+ * it.
  *
- * Two states are open at most: chunks that the state before needs, too, are known already. */
+ * At most two states are open: chunks that the state before also needs are verified already. */
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/tables.h"
@@ -20,8 +21,8 @@
 #include "store/scrub.h"
 #include "view/remote.h"
 
-#define DAMAGE_MAX 65536u /* damaged chunks that are told one by one */
-#define FILES_MAX 1000u   /* files that are named; the rest are counted */
+#define DAMAGE_MAX 65536u /* damaged chunks that are reported one by one */
+#define FILES_MAX 1000u   /* files that are reported by name; the rest are counted */
 #define LEARN_TRIES 10u
 #define LEARN_AGAIN_NS (3ll * 1000000000)
 
@@ -34,8 +35,8 @@ struct damage {
     struct place place;
     uint32_t raw_len;
     int error;
-    uint64_t last;           /* state that was added last */
-    struct text_list states; /* that it hurts */
+    uint64_t last;           /* the state that was added last */
+    struct text_list states; /* states that need the damaged chunk or pack */
 };
 
 struct open_state {
@@ -62,9 +63,9 @@ struct earlier_scrub {
     uint64_t more_files;
 };
 
-/* --- which states stay ------------------------------------------------------------------------ */
+/* --- the states that stay --------------------------------------------------------------------- */
 
-/* May a policy or a name keep a state? If not, nothing is asked of the uploader. */
+/* Finds whether a policy or a name may keep a state. If not, the uploader gets no request. */
 static int find_whether_any_stays(struct earlier_scrub *e, bool *ret)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
@@ -95,8 +96,8 @@ static bool is_cancelled(void *arg)
     return job_is_cancelled(e->s->job);
 }
 
-/* Which states stay is known from a pass of gc: this one deletes nothing. It can be made once the
- * newest changes are published; and not by a mount that does not hold the prefix. */
+/* A pass of gc that deletes nothing determines the states that stay. It is possible once the newest
+ * changes are published, but not on a mount that does not hold the prefix. */
 static int learn_states(struct earlier_scrub *e, bool *ret_known)
 {
     struct scrub *s = e->s;
@@ -125,7 +126,7 @@ static void add_state(uint64_t head, uint64_t bytes, void *arg)
         vector_add(&e->states, head);
 }
 
-/* NULL: it was given up meanwhile. A name comes behind the head that has it. */
+/* NULL: the state was given up meanwhile. In the list, a name stands behind its head. */
 static const struct lookback_item *find_item(const struct earlier_scrub *e, uint64_t head)
 {
     for (size_t i = e->items.count; i-- > 0;)
@@ -134,7 +135,7 @@ static const struct lookback_item *find_item(const struct earlier_scrub *e, uint
     return NULL;
 }
 
-/* --- one state is opened ---------------------------------------------------------------------- */
+/* --- opening a state -------------------------------------------------------------------------- */
 
 static void leave(struct earlier_scrub *e, struct open_state *state)
 {
@@ -143,7 +144,7 @@ static void leave(struct earlier_scrub *e, struct open_state *state)
     *state = (struct open_state){0};
 }
 
-/* Where users browse other states, there may be room for one alone. */
+/* While users browse other states, there may be a free slot for only one view. */
 static int enter(struct earlier_scrub *e, const struct lookback_item *item)
 {
     int r = lookback_enter(e->lookback, item->slot, &e->now.view);
@@ -155,7 +156,7 @@ static int enter(struct earlier_scrub *e, const struct lookback_item *item)
     return r;
 }
 
-/* What the others need is verified all the same. */
+/* The chunks of the other states are verified nevertheless. */
 static int tell_unopened(struct earlier_scrub *e, int error)
 {
     struct scrub *s = e->s;
@@ -194,7 +195,8 @@ static void needs_damaged(struct earlier_scrub *e, const struct chunk_name *name
         vector_add(&e->hurt, *name);
 }
 
-/* With a state that needs the pack before it was opened, gc may have chosen without it. */
+/* Finds whether the pack still exists: gc may have chosen what to delete before this state was
+ * opened. */
 static int is_there_still(struct earlier_scrub *e, uint64_t pack, bool *ret)
 {
     struct view_remote_pack now;
@@ -234,7 +236,7 @@ static int bad_in_state(struct scrub *s, const struct chunk_entry *entry, int er
 
 /* --- a pack that the state needs -------------------------------------------------------------- */
 
-/* Is the chunk needed by the view at this very place? */
+/* Finds whether the view needs the chunk at exactly this place. */
 static int is_needed_there(struct view *view, const struct chunk_entry *entry, bool *ret)
 {
     struct chunk_entry there;
@@ -256,8 +258,8 @@ static int compare_bad(const void *a, const void *b)
     return order ? order : memcmp(&x->name, &y->name, sizeof x->name);
 }
 
-/* What the newest state needs, and is damaged, is stored anew in another pack: for the newest state
- * alone. */
+/* Damaged chunks that the newest state needs are stored again in another pack, but only for the
+ * newest state. */
 static void take_damage_of_newest(struct earlier_scrub *e)
 {
     vector_add_all(&e->bad, e->s->bad_there.at, e->s->bad_there.count);
@@ -271,8 +273,8 @@ static int is_verified(const struct earlier_scrub *e, const struct chunk_entry *
     return *ret || !e->before.slot ? 0 : is_needed_there(e->before.view, entry, ret);
 }
 
-/* Collects chunks that this state is the first to need, and notes of damaged ones that it needs
- * them, too. */
+/* Collects chunks that no state before needed, and records that this state needs the damaged ones,
+ * too. */
 static int collect_needed(const struct chunk_entry *entry, bool is_needed, void *arg)
 {
     struct earlier_scrub *e = arg;
@@ -322,7 +324,7 @@ static int needs_pack(struct view *view, uint64_t id, bool *ret)
     return r == -ENOENT ? 0 : r;
 }
 
-/* Once for each pack. Of one that is missing no chunk is asked for. */
+/* Checks the index once per pack. If the pack is missing, none of its chunks is read. */
 static int check_index(struct earlier_scrub *e, uint64_t id)
 {
     struct scrub *s = e->s;
@@ -349,7 +351,7 @@ static int check_index(struct earlier_scrub *e, uint64_t id)
     return 0;
 }
 
-/* Does the newest state need all chunks of the pack, and are they whole? */
+/* Finds whether the newest state needs all chunks of the pack, and all are whole. */
 static int is_live_as_a_whole(struct earlier_scrub *e, uint64_t id, bool *ret)
 {
     struct view_remote_pack pack;
@@ -425,7 +427,7 @@ static int scrub_opened(struct earlier_scrub *e)
     return r < 0 ? r : find_files(e);
 }
 
-/* Not all chunks of one that failed were verified: that is the end of it. */
+/* If a state fails, not all of its chunks were verified: that ends the scrub of earlier states. */
 static int scrub_state(struct earlier_scrub *e, uint64_t head)
 {
     const struct lookback_item *item = find_item(e, head);
@@ -444,7 +446,7 @@ static int scrub_state(struct earlier_scrub *e, uint64_t head)
     return 0;
 }
 
-/* --- what is told ----------------------------------------------------------------------------- */
+/* --- reports ---------------------------------------------------------------------------------- */
 
 static void tell_damage(struct earlier_scrub *e, struct damage *damage)
 {
@@ -495,7 +497,7 @@ int scrub_earlier_states(struct scrub *s)
 {
     _cleanup_(earlier_done) struct earlier_scrub e = {.s = s, .lookback = s->store->own->lookback};
     bool any, is_known = false;
-    if (!e.lookback) /* several nodes write the prefix: no state stays */
+    if (!e.lookback) /* several nodes write the prefix: no earlier state stays */
         return 0;
     TRY(find_whether_any_stays(&e, &any));
     if (any)

@@ -4,7 +4,7 @@
 #include "base/vector.h"
 #include "store/job.h"
 
-#define LINES_MAX 1000u /* files that are named; the rest are counted */
+#define LINES_MAX 1000u /* files that are reported by name; the rest are counted */
 #define PAGES 1024u     /* extent pages that are read under one snapshot */
 
 DEFINE_VECTOR(chunk_prefixes, struct chunk_prefix);

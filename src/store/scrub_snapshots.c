@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The part of a scrub that verifies what snapshots of the store alone need. Nothing else has a copy
- * of it: damage is told, with the snapshots that it hurts. */
+/* The part of a scrub that verifies chunks which only snapshots of the store need. There is no
+ * other copy of these chunks: damage is reported, with the snapshots that need them. */
 #include "base/text.h"
 #include "store/chunk_users.h"
 #include "store/local_snapshots.h"
@@ -20,7 +20,7 @@ static int collect_dead(const struct chunk_entry *entry, void *arg)
     return r;
 }
 
-/* Does the snapshot need the chunk? One that cannot be opened may. */
+/* Returns whether the snapshot needs the chunk; true if it cannot be opened. */
 static bool needs_chunk(struct scrub *s, uint64_t number, const struct chunk_name *name)
 {
     struct local_snapshots *snapshots = s->store->own->snapshots;
@@ -28,7 +28,7 @@ static bool needs_chunk(struct scrub *s, uint64_t number, const struct chunk_nam
     struct view *view;
     int r = local_snapshots_enter(snapshots, number, &view);
     if (r < 0)
-        return r != -ENOENT; /* then it was given up */
+        return r != -ENOENT; /* -ENOENT: it was given up */
     r = view_local_chunk(view, name, &then);
     bool needs = r == 0 ? view_is_live(&then) : r != -ENOENT;
     view_close(view);
@@ -36,7 +36,8 @@ static bool needs_chunk(struct scrub *s, uint64_t number, const struct chunk_nam
     return needs;
 }
 
-/* Those that need the damaged chunk, for a message; NULL: none. Caller frees. */
+/* Returns the snapshots that need the damaged chunk, for a message, and adds them to s->hurt; NULL:
+ * none. Caller frees. */
 static char *find_hurt(struct scrub *s, const struct chunk_name *name)
 {
     struct local_snapshot_list list = {0};
@@ -54,8 +55,8 @@ static char *find_hurt(struct scrub *s, const struct chunk_name *name)
     return text_list_take(&hurt);
 }
 
-/* Nothing has another copy of it. Of a pack that a snapshot needs, some chunks may have been of no
- * file before it was taken. */
+/* There is no other copy of the chunk. Of a pack that a snapshot needs, some chunks may have been
+ * unused already before it was taken. */
 static int bad_in_snapshot(struct scrub *s, const struct chunk_entry *entry, int error)
 {
     _cleanup_free_ char *hurt = find_hurt(s, &entry->name);
@@ -108,7 +109,7 @@ static void name_file(uint64_t ino, void *arg)
             hurt->text, path);
 }
 
-/* One that cannot be opened, or was given up meanwhile, has no files to be named. */
+/* Reports no file of a snapshot that cannot be opened, or was given up meanwhile. */
 static int name_files_of(struct scrub *s, const struct local_snapshot_info *one,
                          struct chunk_names *names)
 {
@@ -152,7 +153,7 @@ int scrub_local_snapshots(struct scrub *s)
     local_snapshots_packs(s->store->own->snapshots, &packs);
     for (size_t i = 0; i < packs.count && r == 0; i++) {
         if (!packs_pin(s->store->commit.packs, packs.at[i]))
-            continue; /* what needed it was given up meanwhile */
+            continue; /* the snapshots that needed it were given up meanwhile */
         r = job_is_cancelled(s->job) ? -ECANCELED : scrub_dead_chunks(s, packs.at[i]);
         packs_unpin(s->store->commit.packs, packs.at[i]);
     }
