@@ -235,7 +235,8 @@ static double tier_seconds(const cJSON *status, const char *tier, double bytes)
     return written > 0 && busy > 0 ? bytes * busy / written : 0;
 }
 
-/* What trainings say that save here, the ranks of one among them. 0: none does. */
+/* Returns the median of the values that trainings which save here report, each rank by itself. 0:
+ * none reports one. */
 static double median_said(const cJSON *clients, const char *name)
 {
     VECTOR(double) values = {0};

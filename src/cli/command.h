@@ -71,7 +71,7 @@ struct operand {
     bool is_optional, is_repeated;
 };
 
-/* What the first operand names, resolved before the command is executed (target.h). */
+/* The kind of the first operand, which is resolved before the command is executed (target.h). */
 enum command_target {
     TARGET_NONE,
     TARGET_MOUNT, /* a mountpoint, or a path on the mount */

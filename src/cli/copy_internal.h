@@ -47,18 +47,19 @@ struct new_file {
     int fd;
     char *temporary; /* NULL: it has none */
 };
-/* `name`: the one that it is to get. new_file_close() in any case. */
+/* `name`: the future name. Call new_file_close() in any case. */
 CAIRN_MUST_CHECK int new_file_open(struct new_file *file, int dir_fd, const char *name);
-/* Gives it its name in the directory where it was opened, once. What has that name is replaced: for
- * that moment the file has a temporary one; -EEXIST: copy->may_not_replace. */
+/* Names the file in the directory where it was opened, once. An existing file of that name is
+ * replaced: for that moment the new one has a temporary name; -EEXIST: copy->may_not_replace. */
 CAIRN_MUST_CHECK int new_file_name(struct new_file *file, const struct copy *copy, int dir_fd,
                                    const char *name);
-/* `is_dropped`: it got no name, and goes. */
+/* `is_dropped`: the file got no name, and is removed. */
 void new_file_close(struct new_file *file, int dir_fd, bool is_dropped);
 
-/* Of a link, which cannot be without a name. Caller frees. */
+/* Returns a temporary name for a link, which cannot be without one. Caller frees. */
 char *copy_temporary_name(const char *name);
-/* Takes the place of what has the name; -EEXIST: copy->may_not_replace. */
+/* Renames `temporary`, and replaces an existing file of that name; -EEXIST:
+ * copy->may_not_replace. */
 CAIRN_MUST_CHECK int copy_rename(const struct copy *copy, int dir_fd, const char *temporary,
                                  const char *name);
 

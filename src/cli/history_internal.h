@@ -16,7 +16,7 @@ struct history {
     struct past_heads heads; /* oldest first */
     bool has_older;
     struct past_names names;
-    cJSON *kept;         /* what the daemon says of heads that stay; NULL: none was asked */
+    cJSON *kept;         /* the daemon's answer about heads that stay; NULL: no daemon was asked */
     size_t not_compared; /* the oldest states, of those that are listed */
 };
 
@@ -27,7 +27,7 @@ struct state {
     uint64_t only;            /* bytes of packs that no other state needs, if has_only */
     char *trouble;            /* it cannot be read; NULL: it can */
     char *names;              /* "one, other"; NULL: none */
-    bool is_compared;         /* without a path: `sum` tells what changed since the one before */
+    bool is_compared;         /* without a path: `sum` counts the changes since the state before */
     bool has_only, is_shown;
 };
 DEFINE_VECTOR(states, struct state);

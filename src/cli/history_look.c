@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the states of cairn history have, one after the other. */
+/* Reads the content of the states of cairn history, one after the other. */
 #include "cli/history_internal.h"
 #include "cli/interrupt.h"
 #include "cli/source.h"
@@ -85,8 +85,8 @@ static int compare_state(struct history *h, struct comparison *c, struct state *
     return 0;
 }
 
-/* Where a daemon serves the store, that has told it. Older states may need what the first one needs
- * that was looked at. */
+/* Fills in the bytes that one state alone needs, unless a daemon that serves the store has reported
+ * them. Not for the oldest compared state: older states may need its packs, too. */
 static void note_only(const struct history *h, const struct comparison *c)
 {
     bool is_remote = remote_address_is(h->source);

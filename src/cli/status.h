@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What `cairn status` prints, for `cairn top`. */
+/* The lines of `cairn status`, for `cairn top`. */
 #pragma once
 
 #include <cjson/cJSON.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn top: what flows through the tiers of a mount, a picture an interval, and below it what
- * `cairn status` prints. On a terminal each picture takes the place of the one before. */
+/* cairn top: the rates of the tiers of a mount, a picture per interval, and below it the lines of
+ * `cairn status`. On a terminal each picture replaces the one before. */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,7 +176,7 @@ static void print_picture(const struct top *top, cJSON *now, const char *store)
         (void)printf("\n  q ends\n");
 }
 
-/* What prints a status prints to standard output: that is memory meanwhile. */
+/* status_print() writes to standard output: meanwhile that is a buffer in memory. */
 static void show_picture(const struct top *top, cJSON *now, const char *store)
 {
     char *picture = NULL;
@@ -192,7 +192,7 @@ static void show_picture(const struct top *top, cJSON *now, const char *store)
     free(picture);
 }
 
-/* The first answer is only what the next one is compared with. */
+/* The first answer is only the base of the first comparison. */
 static int sample(struct top *top, const char *store)
 {
     cJSON *now = NULL;

@@ -72,7 +72,7 @@ int log_level_of(const struct cairn_lane_options *options)
     return options->log ? CAIRN_LOG_DEBUG : CAIRN_LOG_WARNING;
 }
 
-/* One write, so that lines of several threads do not mix. */
+/* Makes one write(), so that lines of several threads do not mix. */
 static void to_stderr(int level, const char *text)
 {
     char line[1100];

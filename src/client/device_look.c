@@ -53,7 +53,7 @@ bool look_next_copy_locked(struct cairn_lane *lane, struct piece *ret)
     return true;
 }
 
-/* Nothing is in progress for this piece any more, and nothing is to be copied. */
+/* Called when no work is in progress for this piece any more, and nothing is to be copied. */
 static void end_piece_locked(struct cairn_lane *lane, const struct piece *piece)
 {
     check_held(&lane->lock);

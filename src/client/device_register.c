@@ -9,7 +9,7 @@
 #define CHUNK_MAX GIB
 #define PAUSE_NS 2000000 /* for threads waiting for the driver's lock */
 
-/* One chunk. The context is retained as long as the memory is registered. */
+/* A registered chunk of memory. The context is retained as long as it is registered. */
 struct registration {
     struct registration *next;
     char *memory;

@@ -416,8 +416,8 @@ static pid_t pid_of(const char *name)
     return *end == '\0' ? (pid_t)pid : 0;
 }
 
-/* Its process may be alive in another container, or on another node: then it holds a lock on the
- * file. */
+/* Removes a leftover draft, unless its process lives, perhaps in another container or on another
+ * node: then it holds a lock on the file. */
 static void clean_one(const struct draft *draft, const char *name)
 {
     struct stat st;

@@ -66,7 +66,7 @@ static inline bool wait_changed_locked(struct cairn_lane *lane, int64_t deadline
 
 /* --- answer.c: the boundary to the caller ----------------------------------------------------- */
 
-/* Ends a call of the API: notes a cause if there is none, and the time it took. */
+/* Ends a call of the API: notes a cause if none is set, and the duration of the call. */
 int lane_return(struct cairn_lane *lane, int64_t begun_ns, int r);
 
 void lane_log(struct cairn_lane *lane, int level, const char *fmt, ...) CAIRN_PRINTF(3, 4);

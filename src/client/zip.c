@@ -70,7 +70,7 @@ int zip_plan(struct zip *zip)
     return 0;
 }
 
-/* These write a field and return the position after it. */
+/* put_field*() write a field and return the position after it. */
 static uint8_t *put_field16(uint8_t *p, uint64_t v)
 {
     put_le16(p, (uint16_t)v);

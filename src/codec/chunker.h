@@ -43,7 +43,7 @@ struct chunker {
     size_t marker_count;
 };
 
-/* Frees what the state owns and zeroes it. */
+/* Frees the members of the state and zeroes it. */
 void chunker_done(struct chunker *state);
 
 /* Called before the first call where the whole file is in memory: if the directory of a zip

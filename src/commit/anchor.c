@@ -43,7 +43,7 @@ int local_head_write(const struct local *local, const struct head *head)
     return io_write_file_durable(path, bytes, head_encode(head, bytes));
 }
 
-/* Its nonce is 0, which no head in a remote has. */
+/* A lost head has the nonce 0, which no head in a remote has. */
 bool local_head_is_lost(const struct head *head)
 {
     static const uint8_t none[sizeof head->nonce];

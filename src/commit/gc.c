@@ -22,8 +22,8 @@ struct dead {
     bool has_spared;
 };
 
-/* Its index could not be read when the view was rebuilt: its chunks may be intact, and the only
- * copies. An operator who removes the file by hand decides otherwise. */
+/* Returns whether the pack's index could not be read when the view was rebuilt: its chunks may be
+ * intact, and the only copies. An operator may decide otherwise and remove the file by hand. */
 static bool may_be_needed(struct commit *commit, const struct view_pack *pack)
 {
     char object[32];

@@ -343,7 +343,7 @@ static int make_segment_file(struct journal *journal, uint64_t number, uint64_t 
     /* a file of this number that is too short, or left by a failed attempt, is empty */
     TRY(tier->ops->remove(tier, object));
     int r = tier->ops->log_create(tier, object, room);
-    if (r == -EFBIG) { /* a limit of file sizes: allocates only what is needed */
+    if (r == -EFBIG) { /* a limit of file sizes: allocates no more than needed */
         room = max_u64(FIRST_ROOM, align_up(SEGMENT_HEADER_LEN + need, 4096));
         r = tier->ops->log_create(tier, object, room);
     }

@@ -21,7 +21,7 @@
 #define HEAD_TRIES 5
 #define JOURNAL_FAILS "the journal, from which it is made, cannot be read in full"
 
-/* --- can it be rebuilt? ----------------------------------------------------------------------- */
+/* --- whether the view can be rebuilt ---------------------------------------------------------- */
 
 struct reaching {
     const uint8_t *chain; /* of the last batch */

@@ -12,7 +12,7 @@ struct view_cut;
 struct round_cut *round_cut_new(void);
 void round_cut_free(struct round_cut *wish); /* NULL is fine */
 
-/* What is asked for. */
+/* A requested cut. */
 struct round_cut_wish {
     /* rounds whose number ends in so many zero bits; and any at which the number stayed the same */
     unsigned bits;

@@ -478,7 +478,7 @@ bool history_has_draft_below(struct history *history, uint64_t dir)
     return false;
 }
 
-/* --- all of them ------------------------------------------------------------------------------ */
+/* --- sealing all drafts ----------------------------------------------------------------------- */
 
 DEFINE_VECTOR(ino_list, uint64_t);
 

@@ -162,8 +162,8 @@ static bool is_ours(const char *store, const struct stage_look *look)
     return directory == SAME || (directory == UNKNOWN && is_at_its_path(store, look));
 }
 
-/* Does its owner still exist, with this session, in another directory than ours? An owner that was
- * moved elsewhere counts as gone. */
+/* Returns whether the stage's owner still exists, with this session, in another directory than
+ * ours. An owner that was moved elsewhere counts as gone. */
 static bool is_others(const char *store, const uint8_t store_id[16], const struct session *session,
                       const struct stage_look *look)
 {
@@ -233,7 +233,7 @@ static char *explain_copy(const struct own_stage *own, const struct session *ses
                      own->local->path, original, what, own->local->path);
 }
 
-/* A copy that is only looked at works without the stage; another mount of it is refused. */
+/* A copy that is only read works without the stage; another mount of it is refused. */
 static int meet_other(struct own_stage *own, const struct session *session,
                       const struct stage_look *look, char **ret_text)
 {

@@ -23,8 +23,8 @@
 
 #define GROWTH_MIN (48 * MIB) /* growth of the journal since the last snapshot: three segments */
 #define SHARE 4u /* of the last run's length: so at most a quarter of all writes is snapshots */
-/* A multiple of what makes a snapshot due: then it begins at once, because all sessions may be
- * short. */
+/* At this multiple of the length that makes a snapshot due, it begins at once, because all sessions
+ * may be short. */
 #define OVERDUE 4u
 #define AGAIN_NS (60ll * 1000000000)
 
@@ -120,8 +120,8 @@ static void *snapshot_main(void *arg)
     return NULL;
 }
 
-/* A head of a remote records what was published there, and is kept for the next mount with that
- * remote. If STORE/head cannot be read, it is not needed in a store that never had a remote. */
+/* A head of a remote records the published state, and is kept for the next mount with that remote.
+ * If STORE/head cannot be read, it is not needed in a store that never had a remote. */
 static bool snapshot_may_begin(struct snapshot *snapshot)
 {
     _cleanup_free_ struct head *known = xmalloc(sizeof *known);

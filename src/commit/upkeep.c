@@ -153,7 +153,7 @@ static bool do_rounds(struct commit *commit)
     upkeep_tidy(commit);
     for (size_t i = 0; i < commit->upkeep->list->count; i++) {
         const struct upkeep_round *round = &commit->upkeep->list->rounds[i];
-        /* the view decides what is dropped, moved or trimmed: not while it lags */
+        /* dropping, moving and trimming go by the view: not while it lags */
         if (lag_exists(commit->lag))
             return did;
         if (round->frees && freed)

@@ -55,7 +55,7 @@ bool lag_exists(const struct lag *lag);
 uint64_t gc_ask(struct commit *commit);
 /* Has that request been completed? horizon_progress() is signalled then. */
 bool gc_is_done(const struct commit *commit, uint64_t number);
-/* Some packs can be dropped without waiting for the next regular round. */
+/* Requests a round of gc soon, since some packs can be dropped. */
 void gc_ask_soon(struct commit *commit);
 /* Ends the writeback thread and its helper threads. */
 void writeback_stop(struct commit *commit);

@@ -121,7 +121,7 @@ struct lag {
  * pending ones. */
 void lag_add(struct commit *commit, uint64_t cut, const struct batch *batch,
              const struct drops *drops, int error);
-/* That batch contains the pinned version of this file. */
+/* Notes that the batch contains the pinned version of this file. */
 void lag_add_version(struct lag *lag, uint64_t ino);
 /* Tries once to bring the view up to the journal's end; on success releases everything held for
  * it. */
@@ -153,7 +153,7 @@ struct upkeep_state {
     /* when the work that was due at the mount begins; monotonic ns, 0: it has begun */
     int64_t tidy_at;
     int64_t gc_at;
-    bool has_spared;  /* gc left packs that nothing needs, as there was room */
+    bool has_spared;  /* gc left unneeded packs, as there was room */
     uint64_t trimmed; /* horizon of the remote at the last trim of the journal */
 };
 

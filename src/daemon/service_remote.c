@@ -24,8 +24,8 @@ static struct remote_status status_of(struct service *service)
     return s;
 }
 
-/* Returns what a caller waits for whose operations are in the remote, and in no union head yet.
- * Caller frees. */
+/* Returns the cause for which a caller waits whose operations are in the remote, but in no union
+ * head yet. Caller frees. */
 static char *union_cause(const struct nodes_status *nodes)
 {
     if (*nodes->trouble)

@@ -262,7 +262,7 @@ static bool plan_lend(struct plan *plan)
 
 enum plan_result {
     PLAN_IS_ANSWERED, /* the answer is complete */
-    PLAN_MUST_MOVE,   /* to a thread that may wait for what it needs next */
+    PLAN_MUST_MOVE,   /* to a thread that may wait for the tier of the next step */
     PLAN_IS_AWAY,     /* a chunk has the plan */
 };
 

@@ -12,7 +12,7 @@
 
 enum plan_state { PLAN_RESOLVE, PLAN_LEND, PLAN_WAIT, PLAN_FILL, PLAN_ANSWER };
 
-/* For what the thread of a plan may wait, from less to more. */
+/* The slowest tier for which the thread of a plan may wait, in ascending order. */
 enum plan_wait { WAIT_NOTHING, WAIT_NVME, WAIT_REMOTE };
 
 enum plan_kind {
@@ -42,7 +42,8 @@ struct plan {
     struct store *store;
     struct fetch_read_request want;
     enum plan_state state;
-    enum plan_wait needs, may; /* what the next step may wait for, and what the thread may */
+    /* the tiers for which the next step has to, and the thread may wait */
+    enum plan_wait needs, may;
     unsigned tries;
     uint64_t generation; /* of the view: change_generation() */
     uint64_t version;    /* of the content */

@@ -102,7 +102,7 @@ void prefetch_note_miss(struct pull *pull, uint64_t ino)
         (void)pthread_cond_broadcast(&pull->changed);
 }
 
-/* --- what comes next -------------------------------------------------------------------------- */
+/* --- the next range --------------------------------------------------------------------------- */
 
 struct listing {
     struct pull_wanted *list;

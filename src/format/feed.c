@@ -66,7 +66,7 @@ bool feed_numbers(const char *name, uint64_t *ret_round, uint64_t *ret_epoch)
     return strcmp(name, again) == 0;
 }
 
-/* --- what must hold --------------------------------------------------------------------------- */
+/* --- invariants ------------------------------------------------------------------------------- */
 
 static bool rounds_sane(const struct feed *feed)
 {

@@ -146,8 +146,8 @@ void open_undo(struct fs *fs, uint64_t ino, uint64_t handle);
 /* Returns whether a close seals the file: if the handle could write, or created the file, as also a
  * file that was created and opened only to read is part of history after its close. */
 bool close_seals(int flags);
-/* Removes what a change of content removes: capabilities, and, if `caller` is without privilege,
- * setuid and setgid. */
+/* Removes the privileges that end with a change of content: capabilities, and, if `caller` is
+ * without privilege, setuid and setgid. */
 CAIRN_MUST_CHECK int kill_privileges(struct fs *fs, const struct ns_inode *inode,
                                      const struct fs_caller *caller);
 /* xattrs.c: removes the capabilities of a process that executes the file. */

@@ -95,8 +95,8 @@ static int parse_report(const void *value, size_t size, struct fs_lane *ret, boo
                : -EINVAL;
 }
 
-/* What the report does not speak of stays as the process said before. One of steps does not tell
- * that saves get on. */
+/* Values that the report lacks stay as reported before. A report of steps does not count as
+ * progress of saves. */
 static void keep_rest(struct fs_lane *report, const struct fs_lane *known, bool is_of_steps)
 {
     struct fs_lane now = is_of_steps ? *known : *report;

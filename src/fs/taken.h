@@ -9,10 +9,11 @@
 /* The store that has the content of other nodes' files is about to be opened: until it is, or
  * cannot be, calls that need it wait. */
 void fs_expect_others(struct fs *fs);
-/* It is open, or is not expected any more: what waits for it goes on, or fails. Any thread. */
+/* That store is open, or is not expected any more: calls that wait for it continue, or fail. Any
+ * thread. */
 void fs_expect_no_others(struct fs *fs);
-/* Sets that store; NULL: it cannot be opened now, or is closed: copies of its files that are being
- * made end. One thread. */
+/* Sets that store; NULL: it cannot be opened now, or is closed: copies of its files in progress
+ * end. One thread. */
 void fs_show_others(struct fs *fs, struct store *others);
 
 /* A file of another node is to be changed: it becomes one of this node, under its name. Threads of

@@ -25,7 +25,7 @@ static const struct {
     [WIRE_UNLINK] = {REQUEST_RECORDS, 1ull << REC_UNLINK},
     [WIRE_RMDIR] = {REQUEST_RECORDS, 1ull << REC_UNLINK},
     [WIRE_RENAME] = {REQUEST_RECORDS, 1ull << REC_RENAME},
-    [WIRE_LINK] = {REQUEST_RECORDS, 1ull << REC_LINK}, /* or a SEAL, of what had no name */
+    [WIRE_LINK] = {REQUEST_RECORDS, 1ull << REC_LINK}, /* or a SEAL, of a file without a name */
     [WIRE_OPEN] = {REQUEST_OPENS, 0},
     [WIRE_WRITE] = {REQUEST_WRITES, 0},
     [WIRE_RELEASE] = {REQUEST_CLOSES, 0},
@@ -185,7 +185,7 @@ void adopt_begin(struct front *front)
         left_settle(front);
 }
 
-/* --- what the kernel has cached --------------------------------------------------------------- */
+/* --- caches of the kernel --------------------------------------------------------------------- */
 
 bool adopt_must_notify(struct front *front, uint64_t ino)
 {

@@ -10,7 +10,7 @@
 /* The current mode applies, and gc may remove a snapshot: so attributes expire quickly. */
 #define TIMEOUT_S 1.0
 
-/* --- what is refused -------------------------------------------------------------------------- */
+/* --- refused requests ------------------------------------------------------------------------- */
 
 static uint64_t argument_u64(const struct wire_in_header *header, size_t at)
 {

@@ -259,7 +259,7 @@ int older_settle(struct older *older, pid_t tid, enum older_word *ret, int64_t *
     return now < opens ? 0 : add_group(older, &group);
 }
 
-/* --- what a request changes ------------------------------------------------------------------- */
+/* --- requests that change something ----------------------------------------------------------- */
 
 /* The requests that change something, or make a change durable, with the offset in their arguments
  * of the handle used for it; NO_HANDLE: it uses a name, or an inode. */
@@ -298,7 +298,7 @@ static uint32_t argument_u32(const struct wire_in_header *header, size_t at)
     return value;
 }
 
-/* Reports what a program saves, and changes nothing. */
+/* Returns whether the request only reports lazy saves of a program, and changes nothing. */
 static bool is_lane_report(const struct wire_in_header *header)
 {
     const char *name = (const char *)(header + 1) + WIRE_SETXATTR_NAME;

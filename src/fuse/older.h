@@ -71,7 +71,7 @@ enum older_word older_look(struct older *older, pid_t tid);
 CAIRN_MUST_CHECK int older_settle(struct older *older, pid_t tid, enum older_word *ret,
                                   int64_t *ret_wait_ns);
 
-/* What a request of the kernel changes, and how. */
+/* Whether a request of the kernel changes something, and how. */
 struct request_asks {
     bool changes;
     bool has_handle; /* it changes something, or makes it durable, through this handle */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* At which round may the union stand: one that all stays determine, and that contradicts no hint of
- * a job. */
+/* Chooses the union's next round: one that all stays determine, and that contradicts no hint of a
+ * job. */
 #include "base/log.h"
 #include "nodes/stays.h"
 
@@ -28,7 +28,7 @@ static bool has_operation(const struct stays *stays, uint32_t node, uint64_t num
     return false;
 }
 
-/* The last round that the node told of. */
+/* Returns the last round that the node has reported; 0: none. */
 static uint64_t told_by(const struct stays *stays, uint32_t node)
 {
     uint64_t hi = 0;
@@ -40,8 +40,8 @@ static uint64_t told_by(const struct stays *stays, uint32_t node)
     return hi;
 }
 
-/* The hint is one of this round, and the union would lack its operation there. A node that is not
- * known, or is over, tells nothing more. */
+/* Returns whether the union would have the hint at this round, but lack its operation. Not for an
+ * unknown node, or one that has ended: it reports no more operations. */
 static bool is_contradicted(const struct stays *stays, const struct hint *hint, uint64_t round)
 {
     uint32_t node = stays_node_of(stays, hint->number >> SEQ_EPOCH_SHIFT);
@@ -61,7 +61,7 @@ static uint64_t hints_round(const struct stays *stays, uint64_t round)
     return round;
 }
 
-/* --- all together ----------------------------------------------------------------------------- */
+/* --- the common round ------------------------------------------------------------------------- */
 
 uint64_t stays_round(const struct stays *stays, uint64_t round, uint64_t cut)
 {
@@ -82,7 +82,8 @@ uint64_t stays_round(const struct stays *stays, uint64_t round, uint64_t cut)
 
 /* --- naming ----------------------------------------------------------------------------------- */
 
-/* The stay that says what was done by the hint's last round, and does not have its operation. */
+/* Returns a stay that has reported all operations up to the hint's last round, without the hint's
+ * operation; NULL: none. */
 static const struct stay *find_contradicting(const struct stays *stays, const struct hint *hint)
 {
     uint32_t node = stays_node_of(stays, hint->number >> SEQ_EPOCH_SHIFT);

@@ -73,7 +73,7 @@ static void conversion_done(struct conversion *c)
     free(c->path);
 }
 
-/* --- may it be -------------------------------------------------------------------------------- */
+/* --- checks ----------------------------------------------------------------------------------- */
 
 static int check_is_free(struct conversion *c, char **ret_text)
 {
@@ -89,7 +89,7 @@ static int check_is_free(struct conversion *c, char **ret_text)
     return -EBUSY;
 }
 
-/* Names are of states before, which several nodes do not keep. */
+/* Names belong to earlier states, which several nodes do not keep. */
 static int check_has_no_names(struct conversion *c, char **ret_text)
 {
     _cleanup_vector_ struct named_list names = {0};
@@ -166,7 +166,7 @@ static int put_entries(struct conversion *c)
     return 0;
 }
 
-/* It left, and tells no operation: the first head of all nodes has them. */
+/* The node has left, and its feed has no operations: the first head of all nodes contains them. */
 static int put_feed(struct conversion *c)
 {
     const struct head *head = &c->before;

@@ -19,13 +19,13 @@ static bool find_row(const struct node *node, const struct head *head, struct he
     return ret->epoch != 0;
 }
 
-/* It left, all its operations were reported by then, and they count. */
+/* Returns whether the node had left with all operations reported, so that all of them count. */
 static bool has_nothing_else(const struct node *node, const struct head_writer *row)
 {
     return !node->goes_on && row->feed_round == ROUND_MAX;
 }
 
-/* For processes that start after the store has opened. */
+/* Returns from when on processes may make changes; 0: at once. */
 static int64_t opens_after(const struct node *node, int64_t end)
 {
     return end ? end + node->options.lease_ns + NODE_OPENS_MARGIN_NS : 0;
@@ -133,7 +133,7 @@ int node_went_back(struct node *node, bool serves, char **ret_text)
     return node->file.stay ? 0 : node_begin_stay(node, ret_text);
 }
 
-/* --- by hand ---------------------------------------------------------------------------------- */
+/* --- ending a stay by hand -------------------------------------------------------------------- */
 
 static int refuse(char **ret_text, int error, uint64_t epoch, const char *why)
 {

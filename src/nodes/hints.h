@@ -20,7 +20,7 @@ struct hint {
 };
 DEFINE_VECTOR(hint_list, struct hint);
 
-/* Notes the hints of a feed that is counted. Its bytes are there. */
+/* Notes the hints of a feed that counts. Its bytes must be loaded. */
 void hints_note(struct hint_list *hints, const struct told *told);
 /* The teller's feeds up to a round are merged, or count no more (UINT64_MAX). */
 void hints_forget(struct hint_list *hints, uint64_t teller, uint64_t round);

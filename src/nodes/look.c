@@ -140,7 +140,7 @@ static int look(struct node *node, int64_t began)
         return 0;
     }
     atomic_store(&looker->may_tell, !has_ended);
-    if (has_ended) { /* the head that says where to go back to does not exist yet */
+    if (has_ended) { /* the head with the state to which nodes go back does not exist yet */
         atomic_store(&looker->is_open, false);
         close_lease(node);
         return 0;
@@ -177,7 +177,7 @@ static int beat(struct node *node, struct writer_entry *entry)
     return 0;
 }
 
-/* --- what is aside ---------------------------------------------------------------------------- */
+/* --- stores that were set aside --------------------------------------------------------------- */
 
 /* STORE/aside may vanish at any time: an operator removes it. */
 static void measure_aside(struct node *node)

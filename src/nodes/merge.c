@@ -219,7 +219,7 @@ static int ensure_directory(struct merge *m, uint64_t *ino)
     return r == -ENOENT ? 1 : r;
 }
 
-/* As ensure_directory(), but restores nothing. 1: it does not exist. */
+/* As ensure_directory(), but restores nothing. 1: the directory does not exist. */
 static int find_directory(struct merge *m, uint64_t *ino)
 {
     struct view_stand_in gone;
@@ -288,7 +288,8 @@ static int merge_version(struct merge *m, struct record rec)
     return r < 0 ? r : merge_apply(m, rec);
 }
 
-/* If others removed the last name of a file, its owner, who did not know, may add one again. */
+/* The owner of a file may add a name after others have removed the last one, without knowing of
+ * that. */
 static int merge_link(struct merge *m, struct record rec)
 {
     struct view_inode inode;

@@ -49,5 +49,5 @@ CAIRN_MUST_CHECK int owned_lose(struct merge *m, const struct place *place, uint
 CAIRN_MUST_CHECK int owned_lose_all(struct merge *m, uint64_t ino);
 /* Creates an inode whose name is impossible, without a name. */
 CAIRN_MUST_CHECK int owned_make_nameless(struct merge *m, struct record rec);
-/* Its owner has removed it. */
+/* Applies the REAP of the owner: removes the inode. */
 CAIRN_MUST_CHECK int owned_reap(struct merge *m, uint64_t ino);

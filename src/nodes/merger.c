@@ -127,7 +127,7 @@ static struct merge_counts counts_of(const struct merger *m)
     return counts;
 }
 
-/* Its state may be wrong: starts over with the newest head. */
+/* The merger's state may be wrong: starts over with the newest head. */
 static void begin_again(struct merger *m)
 {
     m->counts_before = counts_of(m);
@@ -229,7 +229,7 @@ static int watch_union(struct merger *m)
     return r == -ENOENT ? 0 : r;
 }
 
-/* Ensures that the names are those of the newest head, whoever created it. */
+/* Ensures that the names are those of the newest head, of this node or another. */
 static int meet_union(struct merger *m)
 {
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);

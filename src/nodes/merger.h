@@ -43,13 +43,13 @@ void merger_free(struct merger *merger);
 
 /* Starts the thread: one turn every second. */
 CAIRN_MUST_CHECK int merger_start(struct merger *merger);
-/* Makes the merger end soon, and gives up its waits. Any thread. */
+/* Makes the merger end soon, and cancels its waits. Any thread. */
 void merger_stop(struct merger *merger);
 /* Waits for its end, and releases the lease: from then on another node merges. One thread. */
 void merger_end(struct merger *merger);
-/* This stay has reported everything up to `number`, and its node is leaving: if no other node
- * merges, this one merges once more, so that readers see the end of a job. Waits `ns` at most. Not
- * in the merger's thread. */
+/* Called when the stay has reported everything up to `number`, and its node is leaving: if no other
+ * node merges, this one merges once more, so that readers see the end of a job. Waits `ns` at most.
+ * Not in the merger's thread. */
 void merger_finish(struct merger *merger, uint64_t stay, uint64_t number, int64_t ns);
 
 /* Makes one turn. `now` (ns since 1970) has certainly passed, by the clocks of all nodes; negative:

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a node learns from union heads: which of its operations are merged, and that nodes are
- * active. */
+/* News of union heads: which operations of this node are merged, and whether nodes are active. */
 #include "base/clock.h"
 #include "commit/history.h"
 #include "commit/touched.h"

@@ -49,8 +49,8 @@ struct tier *node_tier(struct node *node);
  * this node. Nothing is acknowledged here later than a lease after the last check: so when the
  * first nodes that saw the end of a generation continue, those that did not see it have stopped. */
 
-/* The union continued from an earlier state than this store's, or is about to: nothing is
- * acknowledged here until the store has gone back. */
+/* Returns whether the union continued from an earlier state than this store's, or is about to:
+ * nothing is acknowledged here until the store has gone back. */
 bool node_is_behind(const struct node *node);
 /* `fn` is called, before anything is acknowledged, with the time at which this node opened
  * (CLOCK_BOOTTIME, ns): processes that began earlier may rely on data that was set aside. Never
@@ -63,18 +63,19 @@ CAIRN_MUST_CHECK int node_end_epoch(struct node *node, uint64_t epoch, char **re
 
 /* Determines whether the store is behind. Call while the store opens, with the remote attached. */
 CAIRN_MUST_CHECK int node_meet_union(struct node *node, char **ret_text);
-/* The store's stage is gone, so acknowledged operations may be missing. The stay ends. */
+/* Ends the stay because the store's stage is gone, so that acknowledged operations may be
+ * missing. */
 void node_note_lost(struct node *node);
 /* Call before the store goes back: prevents that numbers assigned by this daemon are assigned
  * again. */
 CAIRN_MUST_CHECK int node_note_used(struct node *node);
 /* Determines to which of its own heads the node must go back; 0: the union has no content of it. */
 CAIRN_MUST_CHECK int node_find_way_back(struct node *node, uint64_t *ret_head, char **ret_text);
-/* The store has gone back: notes it in STORE/node. `serves`: processes from before are still
+/* Notes in STORE/node that the store has gone back. `serves`: processes from before are still
  * running. */
 CAIRN_MUST_CHECK int node_went_back(struct node *node, bool serves, char **ret_text);
-/* It replaces another store: it continues from the state that the other reported, as if it went
- * back there. */
+/* Returns whether this store replaces another one: it continues from the state that the other
+ * reported, as if it went back there. */
 bool node_takes_place(const struct node *node);
 /* The generation of the union, if the store is behind it. Any thread. */
 uint64_t node_next_generation(const struct node *node);
@@ -87,8 +88,8 @@ uint64_t node_generation(const struct node *node);
  * reserves its number, and so does one that has left. -EINVAL, -EHOSTDOWN...: *ret_text gives the
  * reason. */
 CAIRN_MUST_CHECK int node_join(struct node *node, bool is_new, char **ret_text);
-/* Another store uses the node's own prefix: did it take this one's place? If so, *ret_text says
- * it. */
+/* Called if another store uses the node's own prefix: finds whether it took this one's place. If
+ * so, *ret_text is the message. */
 bool node_place_is_taken(struct node *node, char **ret_text);
 /* Handles it as if the union had gone back: the store's data is set aside. */
 CAIRN_MUST_CHECK int node_fall_behind(struct node *node);

@@ -53,7 +53,7 @@ struct node_file {
     int64_t opens;
 };
 
-/* What the kernel reports about the wall clock, from one second to the next. */
+/* The kernel's data about the wall clock, read once a second. */
 struct kernel_clock {
     int64_t max_error; /* ns, at the last check; 0: none */
     int64_t base;      /* the last value set by a time daemon */

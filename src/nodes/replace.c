@@ -61,7 +61,8 @@ static bool is_over(const struct head *head, uint64_t epoch)
     return writer && writer->state == HEAD_WRITER_ENDED;
 }
 
-/* The store has no superblock yet that tells the history of heads. */
+/* Reads the newest head without the history id of a superblock, which the store does not have
+ * yet. */
 static int read_newest(struct node *node, struct head *ret)
 {
     struct superblock *sb = &node->local->sb;

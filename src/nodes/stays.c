@@ -147,7 +147,8 @@ static int read_entry(struct stays *stays, struct entry_seen *seen)
     return 0;
 }
 
-/* Its node has a later stay, and all operations of this one are merged. */
+/* Returns whether the entry's node has a later stay in the head; then all operations of this one
+ * are merged. */
 static bool is_replaced(const struct head *head, const struct entry_seen *entry)
 {
     for (uint32_t i = 0; i < head->writer_count; i++)
@@ -226,7 +227,7 @@ static int look_at_writers(struct stays *stays, const struct head *head)
     return 0;
 }
 
-/* If the entry cannot be read, a head may know its stay. */
+/* If the entry is unreadable, a head may have its stay. */
 uint32_t stays_node_of(const struct stays *stays, uint64_t epoch)
 {
     uint64_t number = node_block_of(epoch);

@@ -93,7 +93,7 @@ bool stays_owns(const struct stays *stays, uint64_t epoch, uint64_t ino);
 
 /* The newest round that the stay determines, after `cut` and up to `round`; 0: none. */
 uint64_t stay_round(const struct stay *stay, uint64_t round, uint64_t cut);
-/* The last round that it told of; 0: none. */
+/* Returns the last round that the stay has reported; 0: none. */
 uint64_t stay_told_up_to(const struct stay *stay);
 /* How many feeds of the stay a head for that round includes. */
 size_t stay_feeds_up_to(const struct stay *stay, uint64_t round);
@@ -121,7 +121,7 @@ void stays_say_contradictions(struct stays *stays);
 /* Logs which nodes fell silent, and which report again. */
 CAIRN_MUST_CHECK int stays_judge(struct stays *stays, int64_t now_monotonic);
 
-/* Puts a verdict: this epoch is over. 0 also if there is one already. */
+/* Puts the verdict that this epoch is over. 0 also if it exists already. */
 CAIRN_MUST_CHECK int ended_put(struct prefix *prefix, uint64_t epoch, enum ended_why why,
                                uint64_t by);
 CAIRN_MUST_CHECK int stays_look_at_ended(struct stays *stays, int64_t now_monotonic);
@@ -130,6 +130,6 @@ CAIRN_MUST_CHECK int stays_look_at_ended(struct stays *stays, int64_t now_monoto
 CAIRN_MUST_CHECK int stays_give_verdicts(struct stays *stays, uint64_t by);
 /* The longest lease of all nodes. */
 int64_t stays_lease(const struct stays *stays);
-/* It ended without leaving, and no head says so yet. */
+/* Returns whether the stay ended without leaving, and no head records that yet. */
 bool stay_is_dead(const struct stays *stays, const struct stay *stay);
 bool stays_have_dead(const struct stays *stays);

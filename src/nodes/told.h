@@ -43,7 +43,7 @@ struct told {
  * missing, damaged, of another prefix, impossible, or of a newer version. */
 CAIRN_MUST_CHECK int told_read(struct prefix *prefix, uint64_t round, uint64_t epoch,
                                struct told *ret);
-/* Opens its records: *ret_feed points into told->bytes, which are loaded. -EUCLEAN: it has
- * changed. */
+/* Opens the feed's records: *ret_feed points into told->bytes, which are loaded. -EUCLEAN: the feed
+ * has changed. */
 CAIRN_MUST_CHECK int told_open(struct prefix *prefix, struct told *told, struct feed *ret_feed);
 void told_forget(struct told *told);

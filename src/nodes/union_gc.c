@@ -59,7 +59,7 @@ static int compare_unneeded(const void *a, const void *b)
     return (x->epoch > y->epoch) - (x->epoch < y->epoch);
 }
 
-/* --- what is there ---------------------------------------------------------------------------- */
+/* --- the objects ------------------------------------------------------------------------------ */
 
 /* A stay without a row, whose node has a later stay, will not get a row again. */
 static bool was_replaced(const struct gc_pass *pass, uint64_t epoch)
@@ -80,9 +80,9 @@ static bool feed_is_unneeded(const struct gc_pass *pass, uint64_t round, uint64_
     return row ? round < row->feed_round : was_replaced(pass, epoch);
 }
 
-/* Its node has a later stay, with a higher number than all epochs of this entry: a node uses no
- * number below that of its stay. The first entry proves that the node exists, and the last one
- * which numbers are still unused. */
+/* Returns whether the entry's node has a later stay, with a higher number than all epochs of this
+ * entry: a node uses no number below that of its stay. The first entry proves that the node exists,
+ * and the last one shows the unused numbers. */
 static bool writer_is_unneeded(const struct gc_pass *pass, uint64_t number)
 {
     const struct head *head = &pass->gc->prefix->head;

@@ -95,7 +95,7 @@ static void empty_head(struct head *head)
     head->packs = head->pack_bytes = 0;
 }
 
-/* Nothing was ever published. */
+/* Begins with an empty state, since nothing was ever published. */
 static int begin_with_nothing(const struct adoption *adoption)
 {
     _cleanup_free_ char *head = xasprintf("%s/head", adoption->local->path);

@@ -143,7 +143,8 @@ static int settle_head(struct prefix *prefix, struct head *head)
     return r;
 }
 
-/* One attempt. If the answer was lost, or does not match what happened, the nonce decides. */
+/* Makes one attempt to create the head. If the answer was lost or is wrong, the nonce in the
+ * existing head decides. */
 static int try_head(struct prefix *prefix, struct head *head, const void *bytes, size_t len)
 {
     char object[32];

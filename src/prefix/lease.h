@@ -19,6 +19,6 @@ CAIRN_MUST_CHECK int lease_renew(struct prefix *prefix);
 /* Removes the lease, so that the prefix is free for any store. Does nothing if another store holds
  * the lease by now. */
 void lease_give_back(struct prefix *prefix);
-/* Returns one line that says why this store must not write to the prefix, and what to do. `what`:
+/* Returns one line with the reason why this store must not write to the prefix, and advice. `what`:
  * "is in use". Caller frees. */
 char *lease_explain_holder(const struct prefix *prefix, const char *what, const char *holder);

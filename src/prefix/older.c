@@ -19,7 +19,7 @@ static bool shows_older(const struct adoption *adoption, const struct head *know
            known->number > prefix->head.number;
 }
 
-/* --- what the remote lacks --- */
+/* --- chunks that the remote lacks ------------------------------------------------------------- */
 
 struct lack {
     struct prefix *prefix;

@@ -366,7 +366,7 @@ int prefix_check_newest(struct prefix *prefix, char **ret_text)
                                                          .last = prefix->head.number});
 }
 
-/* --- holding it ------------------------------------------------------------------------------- */
+/* --- holding the prefix ----------------------------------------------------------------------- */
 
 /* Returns the encodings that chunks of this store may have: an older version must not take such
  * chunks for damage. */

@@ -49,8 +49,8 @@ struct prefix_user {
     void *arg; /* passed to each call */
     /* Waits for `ms`, or less. False: the store stops. */
     bool (*pause)(void *arg, int64_t ms);
-    /* Reports a failure: the error of the tier; 0: the tier answered, and `text` says what is
-     * wrong. NULL: only results report it. */
+    /* Reports a failure: the error of the tier; 0: the tier answered, and `text` is the fault.
+     * NULL: only results report it. */
     void (*trouble)(void *arg, int error, const char *text);
     /* The remote answered. NULL: no callback. */
     void (*works)(void *arg);

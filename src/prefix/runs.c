@@ -23,7 +23,7 @@ static bool may_send(struct prefix *prefix, uint64_t bytes)
                                      : prefix->user.pause(prefix->user.arg, 0);
 }
 
-/* One attempt, from STORE/runs. */
+/* Makes one attempt to put the run, from STORE/runs. */
 static int put_run_at(struct prefix *prefix, const struct run_info *info, enum run_place place,
                       bool *ret_is_local)
 {

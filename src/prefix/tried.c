@@ -43,7 +43,7 @@ void tried_load(struct prefix *prefix)
             prefix->tries.at[prefix->tries.count++] = try;
 }
 
-/* One write, which a killed process has made completely, or not at all. */
+/* Makes one write: a killed process has made it completely, or not at all. */
 static int write_tries(const struct prefix *prefix)
 {
     _cleanup_free_ char *path = tried_path(prefix);

@@ -30,14 +30,14 @@ enum verdict verdict_of(struct prefix *prefix, struct journal *journal, const st
  * remote has no head of this number any more, *ret_other is false. Reads from the remote. */
 CAIRN_MUST_CHECK int head_check_number(struct prefix *prefix, const struct head *known,
                                        bool *ret_other);
-/* Returns a line that says why the store must not be combined with the head, and what can be done;
+/* Returns a line with the reason why the store must not be combined with the head, and advice;
  * caller frees. */
 char *verdict_explain(const struct prefix *prefix, const struct head *known,
                       const struct head *head, enum verdict verdict);
 /* Returns whether the known head was published in this remote, and not in a remote that is gone, or
  * another one. */
 bool head_is_from_here(const struct prefix *prefix, const struct head *known);
-/* False: the store went back to an older state, and could not publish this. Its head has the number
+/* False: the store went back to an older state, but could not publish that. Its head has the number
  * of a head that it gives up. */
 bool head_was_published(const struct head *known);
 bool head_same_state(const struct head *a, const struct head *b);

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "prefix/runs.h"
 
-/* --- finding it ------------------------------------------------------------------------------- */
+/* --- finding a whole head --------------------------------------------------------------------- */
 
 /* Removes a head that cannot be used from the candidates. */
 static void drop_number(struct numbers *numbers, size_t at)

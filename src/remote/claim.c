@@ -43,7 +43,7 @@ int remote_note_head(struct remote *remote)
     return is_of_view && known.head < head->number ? view_note_head(view, head->number) : 0;
 }
 
-/* --- holding it ------------------------------------------------------------------------------- */
+/* --- holding the prefix ----------------------------------------------------------------------- */
 
 static int add_live(const struct view_pack *pack, void *arg)
 {

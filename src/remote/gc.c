@@ -71,9 +71,9 @@ static bool is_kept_for_now(const struct pass *pass, const struct head_given_up 
     return pass->now - given_up->time < pass->remote->options.rollback_keep_ns;
 }
 
-/* Must objects made up to `epoch` stay, since discarded heads may name them? Yes for a configured
- * time; and as long as such a head exists, for then lagging readers may use heads from before the
- * rollback, and objects named only by these and not by the first heads after it are no
+/* Returns whether objects made up to `epoch` must stay, since discarded heads may name them: for a
+ * configured time, and as long as such a head exists. Lagging readers may then use heads from
+ * before the rollback, and objects that only these name, and not the first heads after it, are no
  * leftovers. */
 static bool is_held(const struct pass *pass, uint64_t epoch)
 {

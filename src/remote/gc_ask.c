@@ -14,8 +14,8 @@ static int why_no_pass(struct remote *remote)
     return remote->shared.stopping || remote->shared.fenced ? -ESHUTDOWN : 0;
 }
 
-/* Has it been unreachable for longer than a lease, since the request? Uploads are retried without
- * end, and the pass comes after them. */
+/* Returns whether the remote has been unreachable for longer than a lease since the request.
+ * Uploads are retried without end, and the pass comes after them. */
 static bool is_out_of_reach(struct remote *remote, int64_t asked)
 {
     LOCK_SCOPE(&remote->shared.lock);

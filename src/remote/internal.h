@@ -124,7 +124,7 @@ void remote_give_up(struct remote *remote);
 /* Call when the remote has answered. */
 void remote_works(struct remote *remote);
 void remote_advance(struct remote *remote, uint64_t cut);
-/* Its waiters get -ESHUTDOWN. */
+/* Ends all waits for the remote with -ESHUTDOWN. */
 void remote_release_waiters(struct remote *remote);
 static inline struct remote *remote_of(struct store *store)
 {

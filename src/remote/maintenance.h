@@ -58,7 +58,7 @@ void remote_note_claim(struct remote *remote);
 void remote_note_bad_pack(struct remote *remote, uint64_t pack, int error);
 /* Is the pack recorded, and not yet handled by a round? */
 bool remote_is_noted_pack(struct remote *remote, uint64_t pack);
-/* Is it recorded or suspect, so that nothing may rely on it? */
+/* Returns whether the pack is recorded or suspect, so that nothing may rely on it. */
 bool remote_is_bad_pack(struct remote *remote, uint64_t pack);
 /* Can it rewrite packs now? If not, bad packs stay bad. */
 bool remote_can_repair(struct remote *remote);

@@ -100,8 +100,8 @@ struct returned {
     unsigned looks;
 };
 CAIRN_MUST_CHECK int returned_begin(struct returned *ret, struct remote *remote, bool dry_run);
-/* Must the pack's object stay, since it contains, or may contain, a lost chunk? If so, such chunks
- * get their places there again. */
+/* Returns whether the pack's object must stay, since it contains, or may contain, a lost chunk. If
+ * so, such chunks get their places there again. */
 bool returned_keeps(struct returned *returned, uint64_t pack);
 void returned_done(struct returned *returned);
 

@@ -26,7 +26,7 @@ int remote_needs(struct store *store, uint64_t ino, uint64_t *ret_seq)
     if (!store->remote)
         return -EOPNOTSUPP;
     if (store->remote->options.read_only && *ret_seq == 0)
-        return 0; /* it came from the union */
+        return 0; /* the operation was taken from the union */
     if (*ret_seq > horizon_reached(store->commit.horizon))
         return 0;
     int r = view_inode(store->local.view, ino, &inode);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Inside snapshots/: its state, and what heads and names were found to contain. */
+/* Inside snapshots/: its state, and the known contents of heads and names. */
 #pragma once
 
 #include "snapshots/kept.h"

@@ -76,7 +76,7 @@ static int find(struct prefix *prefix, const char *name, struct named_snapshot *
     return r == -ENOENT ? fail(state, r, "there is no snapshot '%s'", name) : r;
 }
 
-/* `until`: a text that says what holds as long as the name exists. */
+/* `until`: a text about the consequence while the name exists. */
 static int remove_name(struct snapshots *snapshots, const char *name, const char *until,
                        struct naming_state *state)
 {

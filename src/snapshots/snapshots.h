@@ -34,7 +34,7 @@ void snapshots_free(struct snapshots *snapshots); /* NULL: no effect */
 /* This store published the head. */
 void snapshots_note_head(struct snapshots *snapshots, const struct head *head);
 
-/* --- what stays, when gc last looked ---------------------------------------------------------- */
+/* --- states that stay, by the last pass of gc ------------------------------------------------- */
 
 /* A pass of gc has chosen the heads that stay: `bytes` are those of packs that only such heads
  * need. */

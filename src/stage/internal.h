@@ -218,8 +218,8 @@ bool stage_may_have_seq(const struct stage *stage, uint64_t seq);
 /* Rebuilds the free list of handles from the table: open handles stay open. */
 void handles_adopt(struct stage *stage);
 
-/* requests.c: notes what decides the thread's request, before and after it takes effect. Call with
- * the lock that protects the log from compaction. */
+/* requests.c: notes the record that decides the thread's request, before and after it takes effect.
+ * Call with the lock that protects the log from compaction. */
 bool request_begin_record(const struct record *rec);
 bool request_begin_write(uint64_t seq, uint64_t ino, uint32_t length);
 void request_end(bool begun, int r);

@@ -170,7 +170,7 @@ static int populate_slab(struct stage *stage, uint32_t i)
         return 0;
     if (fallocate(stage->slabs_fd, 0, (off_t)i * SLAB_STRIDE, SLAB_STRIDE) < 0) {
         int r = -errno;
-        give_back_slab(stage, i); /* frees what fallocate() had allocated */
+        give_back_slab(stage, i); /* frees the pages from fallocate() */
         return r;
     }
     return map_slab(stage, i);

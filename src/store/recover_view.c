@@ -10,8 +10,8 @@
 #include "store/internal.h"
 #include "view/remote.h"
 
-/* A view that is damaged, or whose state the journal never had, may contain what the journal has
- * lost. */
+/* A view that is damaged, or whose state the journal never had, may contain operations that the
+ * journal has lost. */
 static int set_view_aside(struct store *store)
 {
     int r = set_aside(store, "view");

@@ -195,7 +195,7 @@ static void needs_damaged(struct earlier_scrub *e, const struct chunk_name *name
         vector_add(&e->hurt, *name);
 }
 
-/* Finds whether the pack still exists: gc may have chosen what to delete before this state was
+/* Finds whether the pack still exists: gc may have chosen packs to delete before this state was
  * opened. */
 static int is_there_still(struct earlier_scrub *e, uint64_t pack, bool *ret)
 {

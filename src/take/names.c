@@ -54,7 +54,7 @@ static int worse(int a, int b)
     return a < 0 || (a == TAKEN_LATER && b >= 0) ? a : b;
 }
 
-/* --- what the union says of an inode of this node --------------------------------------------- */
+/* --- inodes of this node in the union --------------------------------------------------------- */
 
 enum standing {
     IS_THERE,  /* it, or the inode that stands for it, has a name in the union */

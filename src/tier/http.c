@@ -36,7 +36,7 @@ struct exchange {
     size_t sent;
     bool is_get, is_sent; /* is_sent: the peer has acknowledged the whole body */
     uint64_t received;    /* bytes of heads and bodies */
-    struct pace pace;     /* of what was received and sent */
+    struct pace pace;     /* of received and sent bytes */
     int64_t looked_ns;    /* when `pace` was last updated */
     int64_t deadline_ns;  /* 0: none */
     int result;

@@ -376,7 +376,7 @@ static int grow_spares(struct room *room, uint64_t bytes, unsigned files)
     return 0;
 }
 
-/* Frees what exceeds `bytes`: whole files, smallest first, and the end of one; then empty files
+/* Frees the excess over `bytes`: whole files, smallest first, and the end of one; then empty files
  * beyond `files`. */
 static int shrink_spares(struct room *room, uint64_t bytes, unsigned files)
 {

@@ -25,7 +25,7 @@ struct s3_rule {
     const char *code;
     enum s3_action action;
     int error;
-    const char *advice; /* what a person should do; may be NULL */
+    const char *advice; /* advice for a person; may be NULL */
 };
 
 /* Returns the rule for an answer that is not a success; `code` may be "". */
