@@ -200,9 +200,7 @@ static int get_handover(const cJSON *state, struct handover *ret, char **ret_tex
     ret->child = (pid_t)child;
     ret->served_at = (int64_t)served_at;
     ret->stops = json_true(state, "stops");
-    int r = get_options(state, &ret->options, ret_text);
-    ret->holder_link.adopted.no_resend = ret->options.no_resend;
-    return r;
+    return get_options(state, &ret->options, ret_text);
 }
 
 int handover_read(int fd, struct handover *ret, char **ret_text)

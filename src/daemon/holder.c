@@ -222,7 +222,6 @@ static int start_child(struct holder *h)
 {
     int link[2];
     h->holder_link.is_adopting = h->has_mount;
-    h->holder_link.adopted.no_resend = h->options->no_resend;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, link) < 0)
         return -errno;
     (void)fflush(NULL);

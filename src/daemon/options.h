@@ -41,7 +41,7 @@ struct mount_options {
     int64_t history_every_ns;
     uint64_t successor;      /* enum successor_mode */
     int64_t crash_window_ns; /* daemons that served for less count as quick deaths */
-    bool no_resend;          /* behave as with a kernel that cannot resend requests */
+    uint64_t fuse_minor;     /* front_options.fuse_minor */
     uint64_t log_level;
     int64_t writeback_delay_ns;
     uint64_t reduce; /* enum reduce (codec/encode.h), or REDUCE_AUTO until options_finish() */

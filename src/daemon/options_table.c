@@ -186,7 +186,7 @@ const struct option_spec option_table[] = {
     {OPTION("crash_window", DAEMON, DURATION, crash_window_ns), .max = HOUR_NS, .fallback = "10s",
      .help = "a daemon that dies sooner has died quickly; after six in a row the mount is given "
              "up; 0: never"},
-    {OPTION("no_resend", DAEMON, SET, no_resend)},
+    {OPTION("fuse_minor", DAEMON, COUNT, fuse_minor), .min = 37, .max = 1000, .fallback = "0"},
     {OPTION("foreground", DAEMON, SET, foreground), .help = "run in the foreground (also -f)"},
     {OPTION("allow_other", ACCESS, SET, allow_other),
      .help = "let other users in, as permissions allow (default for root)"},

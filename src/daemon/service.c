@@ -296,7 +296,7 @@ static int open_front(struct service *service, struct service_error *error)
         .entry_timeout = (double)min_ns(o->entry_timeout_ns, changes) / 1e9,
         .attr_timeout = (double)min_ns(o->attr_timeout_ns, changes) / 1e9,
         .absence_timeout = (double)min_ns(o->entry_timeout_ns, appears_within(o)) / 1e9,
-        .no_resend = o->no_resend,
+        .fuse_minor = (unsigned)o->fuse_minor,
         .rejoined = service->rejoined_path,
         .times = {atomic_load(&service->back.opens), o->remote.lease_ns + NODE_OPENS_MARGIN_NS,
                   last_death(service)},

@@ -153,11 +153,11 @@ int adopt_session(struct front *front, char **ret_text)
     return r < 0 ? r : replay_init(front, ret_text);
 }
 
-/* The notification is a header without content. A kernel that does not know it returns EINVAL. */
+/* The notification is a header without content. False: the kernel cannot resend. */
 static bool ask_to_resend(struct front *front)
 {
     struct wire_out_header notice = {.len = sizeof notice, .error = WIRE_NOTIFY_RESEND};
-    if (front->options.adopted->no_resend)
+    if (!front_kernel_resends(front))
         return false;
     if (write(fuse_session_fd(front->se), &notice, sizeof notice) == (ssize_t)sizeof notice)
         return true;

@@ -26,7 +26,6 @@ struct front_passport {
 struct front_adopted {
     int fd; /* /dev/fuse, mounted; owned by the front from front_start() on, even if that fails */
     struct front_passport passport;
-    bool no_resend; /* act as if the kernel could not resend requests */
 };
 
 /* CLOCK_BOOTTIME, ns. */
@@ -47,8 +46,9 @@ struct front_options {
     unsigned threads;
     double entry_timeout, attr_timeout; /* s: how long the kernel caches answers */
     double absence_timeout;             /* s: the same for names that do not exist */
-    bool no_resend;                     /* act as if the kernel could not resend requests */
-    struct front_times times;           /* for a node that went back */
+    /* latest version 7.N of the protocol that counts as offered by the kernel, for tests; 0: any */
+    unsigned fuse_minor;
+    struct front_times times; /* for a node that went back */
     /* path of the file that records which process groups rejoined; NULL: a successor will not know
      * them */
     const char *rejoined;

@@ -9,16 +9,6 @@
 
 #define HOLD_NS (10ll * 1000000000)
 
-static bool kernel_resends(const struct front *front)
-{
-    const struct front_passport *passport = &front->passport;
-    uint32_t flags2 = 0;
-    if (atomic_load(&front->has_passport) &&
-        passport->init_len >= WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + sizeof flags2)
-        memcpy(&flags2, passport->init + WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2, sizeof flags2);
-    return flags2 & WIRE2_HAS_RESEND && !front->options.no_resend;
-}
-
 static unsigned count_held_requests(struct front *front)
 {
     LOCK_SCOPE(&front->locked.lock);
@@ -67,7 +57,7 @@ void front_release(struct front *front)
 int front_hold(struct front *front)
 {
     int64_t deadline = clock_monotonic_ns() + HOLD_NS;
-    bool resends = kernel_resends(front), answered;
+    bool resends = front_kernel_resends(front), answered;
     atomic_store(&front->holding, true);
     uint64_t seen = event_count(&front->progress);
     if (!take_turns(front, &seen, deadline)) {

@@ -18,12 +18,40 @@
 #define INIT_OUT_FLAGS 12u /* offsets in its answer */
 #define INIT_OUT_FLAGS2 32u
 #define INIT_OUT_LEN FRONT_ANSWER_LEN
+/* The protocol 7.N that a feature came with, or from which on it is used. */
+#define MMAP_FROM_MINOR 39u     /* Linux 6.6 */
+#define RESEND_FROM_MINOR 40u   /* Linux 6.9 */
 #define PARALLEL_FROM_MINOR 40u /* Linux 6.9 */
 #define OPEN_ANSWER_MAX 160u    /* for CREATE, which also has an entry */
 
 /* libfuse passes no context to these hooks before INIT; there is one mount per process */
 static struct front *mounting;
 static uint32_t offered_flags;
+
+/* Removes from the kernel's INIT the features of later protocols than 7.`most`. */
+static void limit_protocol(uint8_t *args, uint32_t most)
+{
+    uint32_t minor, flags2;
+    memcpy(&minor, args + INIT_IN_MINOR, sizeof minor);
+    memcpy(&flags2, args + INIT_IN_FLAGS2, sizeof flags2);
+    minor = minor < most ? minor : most;
+    if (minor < MMAP_FROM_MINOR)
+        flags2 &= ~WIRE2_DIRECT_IO_ALLOW_MMAP;
+    if (minor < RESEND_FROM_MINOR)
+        flags2 &= ~WIRE2_HAS_RESEND;
+    memcpy(args + INIT_IN_MINOR, &minor, sizeof minor);
+    memcpy(args + INIT_IN_FLAGS2, &flags2, sizeof flags2);
+}
+
+bool front_kernel_resends(const struct front *front)
+{
+    const struct front_passport *passport = &front->passport;
+    uint32_t flags2 = 0;
+    if (atomic_load(&front->has_passport) &&
+        passport->init_len >= WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + sizeof flags2)
+        memcpy(&flags2, passport->init + WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2, sizeof flags2);
+    return flags2 & WIRE2_HAS_RESEND;
+}
 
 void front_see_request(struct front *front, void *mem, size_t size)
 {
@@ -38,8 +66,10 @@ void front_see_request(struct front *front, void *mem, size_t size)
         header->opcode = WIRE_COPY_FILE_RANGE;
     if (header->opcode != WIRE_INIT || size < WIRE_IN_HEADER_LEN + INIT_IN_FLAGS2 + 4)
         return;
-    const uint8_t *args = (uint8_t *)mem + WIRE_IN_HEADER_LEN;
+    uint8_t *args = (uint8_t *)mem + WIRE_IN_HEADER_LEN;
     uint32_t flags2, minor;
+    if (front->options.fuse_minor)
+        limit_protocol(args, front->options.fuse_minor);
     memcpy(&minor, args + INIT_IN_MINOR, sizeof minor);
     memcpy(&offered_flags, args + INIT_IN_FLAGS, sizeof offered_flags);
     memcpy(&flags2, args + INIT_IN_FLAGS2, sizeof flags2);

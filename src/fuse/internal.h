@@ -270,6 +270,9 @@ void left_settle(struct front *front);
 /* init.c */
 /* Called before libfuse sees the request. */
 void front_see_request(struct front *front, void *mem, size_t size);
+/* Can it resend the requests that a dead daemon had received (FUSE_NOTIFY_RESEND)? Known from INIT
+ * on, or from the passport. */
+bool front_kernel_resends(const struct front *front);
 extern const struct fuse_custom_io front_io;
 /* Answers a request without libfuse: with an errno, or 0. */
 void front_answer(struct front *front, uint64_t unique, int error);

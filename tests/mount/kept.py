@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel keeps of a mount, and what the daemon would tell it."""
+"""What the kernel can do, what it keeps of a mount, and what the daemon would tell it."""
 import ctypes
 import os
+
+import pytest
 
 KEPT = {"entry_timeout": "1h", "attr_timeout": "1h"}
 FEW = 20  # requests that a test itself may cause
@@ -13,6 +15,12 @@ LIBC.mmap.restype = ctypes.c_void_p
 LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
 LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+
+def need_kernel(*least):
+    """Skips the test on an older kernel; docs/operations.md has the table of what it needs them for."""
+    if tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) < least:
+        pytest.skip(f"skipped: kernel {os.uname().release} is older than {'.'.join(map(str, least))}")
 
 
 def requests(cairn):

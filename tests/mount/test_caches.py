@@ -11,7 +11,7 @@ import time
 import pytest
 
 import rig
-from kept import FEW, KEPT, LIBC, PUNCH_HOLE, Statx, asked_of_the_daemon, requests, seen
+from kept import FEW, KEPT, LIBC, PUNCH_HOLE, Statx, asked_of_the_daemon, need_kernel, requests, seen
 
 pytestmark = pytest.mark.needs_mount
 
@@ -472,9 +472,6 @@ def test_times_that_were_set_stay(cairn):
     assert {**seen(os.stat(path)), "blocks": 0} == {**before, "blocks": 0}
 
 
-MMAP_WITH_DIRECT_IO = (6, 6)  # the kernel that can map a file shared whose writers bypass the page cache
-
-
 def bytes_in_page_cache(fd, size):
     """Asked through the handle itself: another open of the file may drop what is kept of it."""
     pages = ctypes.create_string_buffer(size // mmap.PAGESIZE)
@@ -489,9 +486,7 @@ def bytes_in_page_cache(fd, size):
 @pytest.fixture
 def direct(cairn):
     """A mount on a kernel with which writers bypass the page cache, whatever they opened the file for."""
-    found = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
-    if found < MMAP_WITH_DIRECT_IO:
-        pytest.skip(f"skipped: kernel {os.uname().release} cannot map a file shared that bypasses the page cache")
+    need_kernel(6, 6)
     cairn.mount(stage="128M", writeback_delay="10m", **KEPT)
     return cairn
 
@@ -500,6 +495,26 @@ def test_shared_maps_work_with_direct_io(direct):
     """The mount's own test of the kernel went well, and went on to all that is told of it."""
     assert direct.status()["mount"]["mmap_shared"] is True
     assert "use the page cache" not in direct.log()
+
+
+def test_on_linux_6_1_who_reads_and_writes_uses_the_page_cache(cairn, rng):
+    """There a file that bypasses the page cache cannot be mapped shared: the mount finds that out, says so, and maps work."""
+    cairn.mount(fuse_minor=37, writeback_delay="10m", **KEPT)
+    assert cairn.status()["mount"]["mmap_shared"] is False
+    assert "shared mappings with direct I/O do not work here" in cairn.log()
+    path, data = os.path.join(cairn.mnt, "file"), bytearray(rng.randbytes(rig.MIB))
+    with rig.opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        rig.write_all(fd, data)
+        assert bytes_in_page_cache(fd, len(data)) > 0
+        with mmap.mmap(fd, len(data)) as pages:
+            assert pages[:] == data
+            pages[5000:5100] = data[5000:5100] = bytes(100)
+            data[7000:7100] = b"x" * 100
+            os.pwrite(fd, data[7000:7100], 7000)
+            assert pages[:] == os.pread(fd, len(data), 0) == data
+    assert rig.read_file(path) == data
+    cairn.crash(fuse_minor=37, **KEPT)
+    assert rig.read_file(path) == data
 
 
 def test_who_reads_and_writes_bypasses_the_page_cache(direct, rng):

@@ -10,6 +10,7 @@ import pytest
 
 import rig
 import successor
+from kept import need_kernel
 from rig import MIB
 
 pytestmark = pytest.mark.needs_mount
@@ -217,6 +218,7 @@ class Deaths:
 
 def test_a_check_that_fails_is_a_pause(kept, directory, shm_directory, rng, full, sanitized):
     """As people mount: an assertion of the daemon's own ends it within a call, at one lock or another, and the call succeeds."""
+    need_kernel(6, 9)
     deaths = Deaths(kept, directory, sanitized, "fail_check")
     del kept.options["successor"]
     kept.verb("mount", kept.store, kept.mnt, "-o", kept.option_string({}))
@@ -255,6 +257,7 @@ def answers_of(kept, deaths, name, expected, changes):
 
 @pytest.mark.timeout(300)
 def test_a_call_that_was_done_and_not_answered_is_not_done_again(kept, directory, shm_directory, rng, full, sanitized):
+    need_kernel(6, 9)
     deaths = Deaths(kept, directory, sanitized)
     kept.mount()
     died = 0
@@ -275,7 +278,7 @@ def test_a_call_that_was_done_and_not_answered_is_not_done_again(kept, directory
 def test_without_resend_what_was_done_is_answered(kept, directory, shm_directory, rng, full, sanitized):
     """As on a kernel before 6.9: whatever made a name or wrote content before the daemon died is answered as if nothing had happened."""
     deaths = Deaths(kept, directory, sanitized)
-    kept.mount(no_resend=True)
+    kept.mount(fuse_minor=39)
     died = 0
     usual = ("mkdir", "create", "mknod", "symlink", "link", "unlink", "rename_over", "chmod", "write", "write_durably", "copy_range",
              "nameless")
@@ -294,7 +297,7 @@ def test_without_resend_what_was_done_is_answered(kept, directory, shm_directory
 def test_without_resend_what_fails_was_not_done(kept, directory, shm_directory, rng, sanitized):
     """The daemon aborts in the middle: EIO says that nothing happened, success that all of it did."""
     deaths = Deaths(kept, directory, sanitized, "fail_check")
-    kept.mount(no_resend=True)
+    kept.mount(fuse_minor=39)
     lost = 0
     for name in ("mkdir", "rename_over", "symlink", "link", "unlink", "setxattr"):
         prepare, call = CALLS[name]
@@ -311,7 +314,7 @@ def test_without_resend_what_fails_was_not_done(kept, directory, shm_directory, 
 def test_without_resend_what_was_just_received_fails(kept, directory, shm_directory, sanitized):
     """The daemon dies before it has seen the call: its caller gets EIO, and does not wait for ever."""
     deaths = Deaths(kept, directory, sanitized, "fail_check")
-    kept.mount(no_resend=True)
+    kept.mount(fuse_minor=39)
     for name in ("create", "rename_over", "write_large", "append", "unlink"):
         prepare, call = CALLS[name]
         before = attempt(os.path.join(shm_directory, name), prepare, lambda place: "EIO")
@@ -324,7 +327,7 @@ def test_without_resend_what_was_just_received_fails(kept, directory, shm_direct
 def test_without_resend_what_was_closed_is_closed(kept, directory, rng, full, sanitized):
     """The daemon aborts within RELEASE, which nobody waits for: the next one closes the handle, and no call failed."""
     deaths = Deaths(kept, directory, sanitized, "fail_check")
-    kept.mount(no_resend=True)
+    kept.mount(fuse_minor=39)
     died = 0
     for locks in (AT_ONCE, *(range(12) if full else rng.sample(range(5), 3))):
         path = os.path.join(kept.mnt, f"file-{locks}")
@@ -342,7 +345,7 @@ def test_without_resend_what_was_closed_is_closed(kept, directory, rng, full, sa
 def test_without_resend_a_durable_write_is_durable(kept, directory, rng, sanitized):
     """The daemon aborts within it: EIO, or NVMe has it when it returns."""
     deaths = Deaths(kept, directory, sanitized, "fail_check")
-    kept.mount(no_resend=True, writeback_delay="10m")
+    kept.mount(fuse_minor=39, writeback_delay="10m")
     path = rig.write_synced(os.path.join(kept.mnt, "file"), b"old")
     fd = os.open(path, os.O_WRONLY | os.O_DSYNC)
     deaths.arm(rng.randrange(9, 25))  # mostly between the stage and NVMe
@@ -359,7 +362,7 @@ def test_without_resend_a_durable_write_is_durable(kept, directory, rng, sanitiz
 
 def test_without_resend_what_asks_fails(kept, directory, sanitized):
     deaths = Deaths(kept, directory, sanitized)
-    kept.mount(no_resend=True)
+    kept.mount(fuse_minor=39)
     place = Place(os.path.join(kept.mnt, "place"))
     have(place, "one", "other")
     deaths.arm(1)

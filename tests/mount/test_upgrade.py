@@ -15,6 +15,7 @@ import pytest
 
 import rig
 import successor
+from kept import need_kernel
 from rig import KIB, MIB
 
 pytestmark = pytest.mark.needs_mount
@@ -282,6 +283,7 @@ def test_without_a_holder(cairn, other):
 
 def test_calls_that_wait_go_on_waiting(kept, other, directory):
     """A writer that waits for room, and an fsync for a remote that is away, are sent again to the next daemon."""
+    need_kernel(6, 9)
     kept.mount(stage="64M", writeback_limit="2M")
     data = rig.seeded_bytes("much", 90 * MIB)
     writer = threading.Thread(target=rig.write_file, args=(kept.mnt + "/much", data))
@@ -301,7 +303,7 @@ def test_calls_that_wait_go_on_waiting(kept, other, directory):
 
 def test_without_resend_what_waits_is_not_failed(kept, other):
     """As on a kernel before 6.9: while a call waits for long the upgrade is given up, else it loses none."""
-    kept.mount(stage="64M", writeback_limit="64K", no_resend=True)
+    kept.mount(stage="64M", writeback_limit="64K", fuse_minor=39)
     fd = os.open(kept.mnt + "/much", os.O_WRONLY | os.O_CREAT)
     problem = []
 

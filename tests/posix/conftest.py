@@ -25,7 +25,17 @@ def ext4(request):
 
 @pytest.fixture(scope="session")
 def sides(request, mount_factory, ext4, seed, full):
+    return make_sides(request, mount_factory, ext4, seed, full)
+
+
+@pytest.fixture(scope="session")
+def sides_of_linux_6_1(request, mount_factory, ext4, seed, full):
+    """The mount does without the features of FUSE that later kernels have."""
+    return make_sides(request, mount_factory, rig.mkdir(os.path.join(ext4, "linux-6.1")), seed, full, fuse_minor=37)
+
+
+def make_sides(request, mount_factory, ext4, seed, full, **options):
     directory = tempfile.mkdtemp(prefix="cairn-test-")
     request.addfinalizer(lambda: shutil.rmtree(directory, ignore_errors=True))
     mount = mount_factory(directory, request=request)
-    return Sides(ext4, mount.mount().mnt, seed, full)
+    return Sides(ext4, mount.mount(**options).mnt, seed, full)

@@ -177,7 +177,7 @@ def test_another_writer_is_another_matter(kept, remote):
 def test_without_resend_a_write_waits_on(kept, remote):
     """A durable write waits for the remote, and the daemon dies: the write was done, so it goes on to wait, and its caller gets its length."""
     kept.umount()
-    kept.mount(no_resend=True, fsync="remote")
+    kept.mount(fuse_minor=39, fsync="remote")
     data, written = rig.noise(3, 300_000), []
     before = kept.status()["nvme"]["written_bytes_total"]
     with rig.opened(os.path.join(kept.mnt, "durable"), os.O_CREAT | os.O_WRONLY | os.O_DSYNC) as fd:

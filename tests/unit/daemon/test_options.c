@@ -68,7 +68,8 @@ Test(options, printed_and_read_again)
     expect_ok(
         "stage=1536M,nvme=9007199254740993,fsync=stage,writeback_delay=250ms,entry_timeout=0,attr_"
         "timeout=1.5,threads=7,noallow_other,ro,suid,dev,"
-        "noexec,noatime,successor=on,crash_window=0,no_resend,log_level=debug,writeback_limit=1G");
+        "noexec,noatime,successor=on,crash_window=0,fuse_minor=39,log_level=debug,writeback_limit="
+        "1G");
     expect_ok("remote=s3://bucket/a\\,b,profile=back\\\\slash,log=/"
               "a\\,\\\\b,takeover,unfenced,checksum=md5,connections=9,lease=90s,gc_grace=0,metrics="
               "[::1]:9464");
