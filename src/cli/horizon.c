@@ -10,8 +10,6 @@
 #include "cli/interrupt.h"
 #include "daemon/control.h"
 
-#define POLL_FIRST_MS 5
-#define POLL_MAX_MS 250
 #define BAR_WIDTH 30
 /* usual time for the union of all nodes, before the delay is explained */
 #define UNION_NS (5 * SECOND_NS)
@@ -221,16 +219,14 @@ static enum goal_state goals_poll(struct progress *p, const struct horizon_goal 
 }
 
 /* Waits a while. CLI_OK, CLI_NOT_MET at the deadline, or CLI_INTERRUPTED. */
-static int pause_until(int64_t deadline, unsigned *pause_ms)
+static int pause_until(int64_t deadline, int64_t began)
 {
-    int64_t left_ms =
-        deadline == INT64_MAX ? POLL_MAX_MS : (deadline - clock_monotonic_ns()) / MS_NS;
+    int64_t now = clock_monotonic_ns();
+    int64_t left_ms = deadline == INT64_MAX ? HORIZON_POLL_MAX_MS : (deadline - now) / MS_NS;
     if (left_ms <= 0)
         return CLI_NOT_MET;
-    if (!interrupt_sleep_ms((unsigned)min_u64(*pause_ms, (uint64_t)left_ms)))
-        return CLI_INTERRUPTED;
-    *pause_ms = (unsigned)min_u64(*pause_ms * 2, POLL_MAX_MS);
-    return CLI_OK;
+    uint64_t ms = min_u64(horizon_poll_ms(now - began), (uint64_t)left_ms);
+    return interrupt_sleep_ms((unsigned)ms) ? CLI_OK : CLI_INTERRUPTED;
 }
 
 int horizon_wait(const char *command, const struct horizon_goal *goals, size_t count,
@@ -238,14 +234,13 @@ int horizon_wait(const char *command, const struct horizon_goal *goals, size_t c
 {
     struct progress p = {
         .command = command, .shown = isatty(STDERR_FILENO), .began = clock_monotonic_ns()};
-    unsigned pause_ms = POLL_FIRST_MS;
     bool waited = false;
     enum goal_state state;
     int code = CLI_OK;
     while (code == CLI_OK && (state = goals_poll(&p, goals, count, ret_left)) == GOAL_WAITS) {
         progress_draw(&p, *ret_left);
         waited = true;
-        code = pause_until(deadline, &pause_ms);
+        code = pause_until(deadline, p.began);
     }
     check((state == GOAL_WAITS) == (code != CLI_OK));
     if (state == GOAL_REACHED && p.drawn)

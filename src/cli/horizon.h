@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "base/clock.h"
 
 struct horizon_goal {
     char *store;    /* owned by the caller */
@@ -18,6 +19,18 @@ struct horizon_goal {
 /* Returns the time on the monotonic clock that is `timeout_ns` from now; INT64_MAX for none
  * (negative). */
 int64_t horizon_deadline(int64_t timeout_ns);
+
+#define HORIZON_POLL_MIN_MS 5u
+#define HORIZON_POLL_MAX_MS 250u
+#define HORIZON_POLL_SHARE 32u
+
+/* How long to pause between two polls, after so much waiting: a wait ends late by a small part of
+ * its time, and a long one costs the daemon few requests. */
+static inline unsigned horizon_poll_ms(int64_t waited_ns)
+{
+    uint64_t ms = (uint64_t)(waited_ns / MS_NS) / HORIZON_POLL_SHARE;
+    return (unsigned)min_u64(max_u64(ms, HORIZON_POLL_MIN_MS), HORIZON_POLL_MAX_MS);
+}
 
 /* No exit code: a daemon that may end has ended; no message is printed. */
 #define HORIZON_ENDED (-1)
