@@ -41,7 +41,7 @@ def page_of(name):
 
 def requirements(page):
     """{package: version} of what the page installs."""
-    return dict(re.findall(r"(?<=\s)([\w-]+)==(\S+)", "".join(re.findall(r"^    pip install .*", page, re.M))))
+    return dict(re.findall(r"(?<=\s)([\w-]+)==(\S+)", "".join(re.findall(r"pip install [^`\n]*", page))))
 
 
 def needs_packages(page):
