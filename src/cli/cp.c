@@ -416,7 +416,24 @@ static int find_mount(const struct copying *c, const char *path, const struct mo
     return CLI_OK;
 }
 
-/* Returns SOURCE:PATH of the mount's remote, or without one of its store. Caller frees. */
+/* Does the store have a snapshot of this name? */
+static bool store_has_name(const char *store, const char *name)
+{
+    const struct mount_options none = {0};
+    _cleanup_vector_ struct past_names names = {0};
+    _cleanup_free_ char *text = NULL;
+    struct offline *offline = NULL;
+    bool has = false;
+    if (offline_open_past(store, &none, &offline, &text) == 0 &&
+        past_list_names(offline_past(offline), &names) == 0)
+        for (size_t i = 0; i < names.count; i++)
+            has = has || strcmp(names.at[i].name, name) == 0;
+    offline_close(offline);
+    return has;
+}
+
+/* Returns SOURCE:PATH of the mount's remote; or of its store, if there is no remote or the store
+ * has the snapshot. Caller frees. */
 static int find_source(const struct copying *c, const struct mount_entry *mount, const char *below,
                        char **ret)
 {
@@ -424,7 +441,7 @@ static int find_source(const struct copying *c, const struct mount_entry *mount,
     if (ask_daemon(c->command->name, mount->store, "status", NULL, &status) < 0)
         return CLI_FAILED;
     const char *remote = json_text(json_part(status, "remote"), "name");
-    const char *name = remote ? remote : mount->store;
+    const char *name = remote && !store_has_name(mount->store, c->at) ? remote : mount->store;
     *ret = xasprintf("%s:%s", name, *below ? below : "/");
     return CLI_OK;
 }

@@ -42,6 +42,8 @@ static int remote_of_mount(struct history *h, const struct mount_entry *mount)
     if (r < 0)
         return CLI_FAILED;
     h->source = xstrdup(name ? name : mount->store);
+    if (name && json_count(json_part(status, "nvme"), "snapshots"))
+        h->store = xstrdup(mount->store);
     ask_kept(h, mount->store);
     return CLI_OK;
 }
@@ -297,6 +299,9 @@ static int print_states(const struct history *h, const struct states *states)
     if (h->has_older)
         complain(h->command->name, "there are older heads: --limit shows more than %" PRIu64,
                  h->limit);
+    if (h->store)
+        complain(h->command->name, "%s has snapshots of its own: 'cairn history %s' lists them",
+                 h->store, h->store);
     if (h->not_compared)
         complain(h->command->name,
                  "%zu of the states were not compared with the one before: with / as PATH, all are",
@@ -408,6 +413,7 @@ static int execute_history(struct call *call)
     offline_close(h->offline);
     free(h->source);
     free(h->path);
+    free(h->store);
     return code;
 }
 

@@ -12,6 +12,7 @@ struct history {
     uint64_t limit;
     bool is_json;
     char *source, *path; /* path NULL: all */
+    char *store;         /* of a mount with a remote, which has snapshots of its own; else NULL */
     struct offline *offline;
     struct past_heads heads; /* oldest first */
     bool has_older;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* cairn snapshot: states of a remote, or of a store without one, that have a name. */
+/* cairn snapshot: states of a remote, or of a store, that have a name. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -20,51 +20,50 @@
 struct snapshot_request {
     struct mount_options options;
     bool is_json;
-    bool is_local; /* create: return once it is on NVMe */
+    bool is_local; /* create: in the store, even if the mount has a remote */
 };
 
 /* --- by the mount that writes ----------------------------------------------------------------- */
 
+/* *ret: the request is one for the remote of the mount. */
 static int look_for_remote(const struct call *call, bool *ret)
 {
     _cleanup_json_ cJSON *status = NULL;
     const struct snapshot_request *request = call->request;
     if (ask_daemon(call->command->name, call->target.store, "status", NULL, &status) < 0)
         return CLI_FAILED;
-    *ret = json_text(json_part(status, "remote"), "name");
-    if (*ret && request->is_local)
-        return complain(call->command->name,
-                        "%s has a remote, where its snapshots are: leave --local out",
-                        call->target.mountpoint);
+    *ret = json_text(json_part(status, "remote"), "name") && !request->is_local;
     return CLI_OK;
 }
 
 /* Waits until everything that was written before can be part of the snapshot. */
-static int await_stored(const struct call *call, bool has_remote, uint64_t *ret_seq)
+static int await_stored(const struct call *call, bool in_remote, uint64_t *ret_seq)
 {
     _cleanup_json_ cJSON *reply = NULL;
     cJSON *ask = cJSON_CreateObject();
     uint64_t left = 0;
     control_add_u64(ask, "ino", ROOT_INO);
-    (void)cJSON_AddStringToObject(ask, "level", has_remote ? "remote" : "nvme");
+    (void)cJSON_AddStringToObject(ask, "level", in_remote ? "remote" : "nvme");
     if (ask_daemon(call->command->name, call->target.store, "need", ask, &reply) < 0)
         return CLI_FAILED;
     if (!control_get_u64(reply, "seq", ret_seq))
         return complain_answer(call->command->name, call->target.store);
     const struct horizon_goal goal = {.store = call->target.store,
-                                      .is_remote = has_remote,
+                                      .is_remote = in_remote,
                                       .seq = *ret_seq,
                                       .generation = json_count(reply, "generation")};
     return horizon_wait(call->command->name, &goal, 1, horizon_deadline(-1), &left);
 }
 
-/* The uploader carries the request out between two rounds. *ret_reply: the result. */
-static int await_end(const struct call *call, uint64_t number, cJSON **ret_reply)
+/* The uploader, or the writeback thread, carries the request out between two rounds. *ret_reply:
+ * the result. */
+static int await_end(const struct call *call, uint64_t number, bool is_local, cJSON **ret_reply)
 {
     for (;;) {
         uint64_t last = 0;
-        cJSON *reply = NULL;
-        if (ask_daemon(call->command->name, call->target.store, "named", NULL, &reply) < 0)
+        cJSON *reply = NULL, *ask = cJSON_CreateObject();
+        (void)cJSON_AddBoolToObject(ask, "local", is_local);
+        if (ask_daemon(call->command->name, call->target.store, "named", ask, &reply) < 0)
             return CLI_FAILED;
         const char *why = json_text(reply, "failed");
         bool is_last = control_get_u64(reply, "number", &last) && last == number;
@@ -101,16 +100,18 @@ static int ask_for_name(struct call *call, const char *kind, const char *name, c
 {
     _cleanup_json_ cJSON *reply = NULL, *end = NULL;
     cJSON *ask = cJSON_CreateObject();
+    const struct snapshot_request *request = call->request;
     uint64_t number = 0, seq = 0;
-    bool has_remote;
-    int code = look_for_remote(call, &has_remote);
+    bool in_remote;
+    int code = look_for_remote(call, &in_remote);
     if (code == CLI_OK && *kind == 'c')
-        code = await_stored(call, has_remote, &seq);
+        code = await_stored(call, in_remote, &seq);
     (void)cJSON_AddStringToObject(ask, "kind", kind);
     (void)cJSON_AddStringToObject(ask, "name", name);
     if (new_name)
         (void)cJSON_AddStringToObject(ask, "new", new_name);
     control_add_u64(ask, "seq", seq);
+    (void)cJSON_AddBoolToObject(ask, "local", request->is_local);
     if (code != CLI_OK)
         cJSON_Delete(ask);
     else if (ask_daemon(call->command->name, call->target.store, "name", ask, &reply) < 0)
@@ -118,9 +119,9 @@ static int ask_for_name(struct call *call, const char *kind, const char *name, c
     else if (!control_get_u64(reply, "number", &number))
         code = complain_answer(call->command->name, call->target.store);
     if (code == CLI_OK)
-        code = await_end(call, number, &end);
+        code = await_end(call, number, json_true(reply, "local"), &end);
     if (code == CLI_OK && *kind == 'c')
-        print_created(call->request, name, json_count(end, "head"));
+        print_created(request, name, json_count(end, "head"));
     return code;
 }
 
@@ -166,23 +167,27 @@ static char *source_of(struct call *call, const char *operand, int *ret_code)
     return xstrdup(name ? name : call->target.store);
 }
 
-static void print_line(const struct past_name *one)
+/* `is_local`: the name is one of the store, in a list of names of a remote. */
+static void print_line(const struct past_name *one, bool is_local)
 {
     char when[TEXT_TIME_LEN];
     text_time(one->head.published, when);
     if (one->error)
         (void)printf("%-24s  damaged\n", one->name);
     else
-        (void)printf("%-24s  %8" PRIu64 "  %-20s  %9" PRIu64 "  %10s\n", one->name,
+        (void)printf("%-24s  %8" PRIu64 "  %-20s  %9" PRIu64 "  %10s%s\n", one->name,
                      one->head.number, when, one->head.files,
-                     human_bytes(one->head.logical_bytes).text);
+                     human_bytes(one->head.logical_bytes).text,
+                     is_local ? "  on this node only" : "");
 }
 
-static cJSON *line_json(const struct past_name *one)
+static cJSON *line_json(const struct past_name *one, bool is_local)
 {
     cJSON *object = cJSON_CreateObject();
     char when[TEXT_TIME_LEN];
     (void)cJSON_AddStringToObject(object, "name", one->name);
+    if (is_local)
+        (void)cJSON_AddBoolToObject(object, "local", true);
     if (one->error) {
         (void)cJSON_AddStringToObject(object, "error", "damaged");
         return object;
@@ -198,44 +203,54 @@ static cJSON *line_json(const struct past_name *one)
     return object;
 }
 
-static void print_names(const struct past_names *names, bool is_json)
+/* The first `count` names are those of the source, the others those of the mount's store. */
+static void print_names(const struct past_names *names, size_t count, bool is_json)
 {
     _cleanup_json_ cJSON *list = cJSON_CreateArray();
     if (!is_json && names->count)
         (void)printf("%-24s  %8s  %-20s  %9s  %10s\n", "NAME", "HEAD", "TIME", "FILES", "SIZE");
     for (size_t i = 0; i < names->count; i++) {
         if (is_json)
-            (void)cJSON_AddItemToArray(list, line_json(&names->at[i]));
+            (void)cJSON_AddItemToArray(list, line_json(&names->at[i], i >= count));
         else
-            print_line(&names->at[i]);
+            print_line(&names->at[i], i >= count);
     }
     if (is_json)
         json_print(list);
 }
 
-static int list_names(struct call *call, char **operands)
+static int add_names(const struct call *call, const char *source, struct past_names *ret)
 {
     const struct snapshot_request *request = call->request;
     struct offline *offline = NULL;
-    struct past_names names = {0};
-    char *text = NULL;
-    int code = CLI_OK;
+    _cleanup_vector_ struct past_names names = {0};
+    _cleanup_free_ char *text = NULL;
+    int r = offline_open_past(source, &request->options, &offline, &text);
+    if (r == 0)
+        r = past_list_names(offline_past(offline), &names);
+    vector_add_all(ret, names.at, names.count);
+    offline_close(offline);
+    return r < 0 ? complain(call->command->name, "%s", text ? text : strerror(-r)) : CLI_OK;
+}
+
+/* If the remote of a mount cannot be read, the names of its store are listed nevertheless. */
+static int list_names(struct call *call, char **operands)
+{
+    const struct snapshot_request *request = call->request;
+    _cleanup_vector_ struct past_names names = {0};
+    int code = CLI_OK, local = CLI_OK;
     if (operands[1])
         return complain_usage(call->command, "list takes one SOURCE");
     _cleanup_free_ char *source = source_of(call, operands[0], &code);
     if (code != CLI_OK)
         return code;
-    int r = offline_open_past(source, &request->options, &offline, &text);
-    if (r == 0)
-        r = past_list_names(offline_past(offline), &names);
-    if (r == 0)
-        print_names(&names, request->is_json);
-    else
-        code = complain(call->command->name, "%s", text ? text : strerror(-r));
-    vector_free(&names);
-    offline_close(offline);
-    free(text);
-    return code;
+    code = add_names(call, source, &names);
+    size_t count = names.count;
+    if (call->target.store && remote_address_is(source))
+        local = add_names(call, call->target.store, &names);
+    if (code == CLI_OK || names.count)
+        print_names(&names, count, request->is_json);
+    return code == CLI_OK ? local : code;
 }
 
 /* --- the command ------------------------------------------------------------------------------ */
@@ -260,7 +275,8 @@ static void more_help(void)
 #define FIELD(f) offsetof(struct snapshot_request, f)
 static const struct flag flags[] = {
     {FLAG_OF('\0', "local", FLAG_SET, FIELD(is_local)),
-     .help = "create: on a mount without a remote, where it is meant anyway; refused with one"},
+     .help = "create: a snapshot of this node alone, which is there once it is on NVMe, and is not "
+             "uploaded; all content of the files must be on NVMe"},
     FLAG_JSON_OF("list, create: print JSON", FIELD(is_json)),
     {0}};
 
@@ -269,7 +285,7 @@ const struct command snapshot_command = {
     .summary = "give states a name, by which they stay",
     .description =
         "create MOUNTPOINT NAME: the state of now; returns when it is in the remote, or on NVMe "
-        "where there is none. list SOURCE. "
+        "where there is none, and with --local. list SOURCE. "
         "rename MOUNTPOINT NAME NEW.\ndelete MOUNTPOINT NAME: the state stays no longer than "
         "others. "
         "'cairn ls --at', 'cairn cp --at' and\na mount with -o ro,at= take the name.",

@@ -9,6 +9,7 @@
 struct past_view {
     unsigned slot; /* 0: the entry is free */
     struct view *view;
+    bool is_local;  /* see past_views_add() */
     unsigned users; /* threads that entered it and have not left */
     int64_t used;   /* monotonic ns: when the last one entered */
 };
@@ -66,12 +67,12 @@ void past_views_leave(struct past_views *views, unsigned slot)
     place->users--;
 }
 
-void past_views_add(struct past_views *views, unsigned slot, struct view *view)
+void past_views_add(struct past_views *views, unsigned slot, struct view *view, bool is_local)
 {
     LOCK_SCOPE(&views->lock);
     struct past_view *place = find_locked(views, 0);
     check(place && slot && !find_locked(views, slot));
-    *place = (struct past_view){.slot = slot, .view = view};
+    *place = (struct past_view){.slot = slot, .view = view, .is_local = is_local};
     (void)enter(place);
 }
 
@@ -116,32 +117,19 @@ unsigned past_views_count(struct past_views *views)
     return count;
 }
 
-/* Enters the view in the i-th entry; 0: the entry is free. */
-static unsigned enter_place(struct past_views *views, unsigned i, struct view **ret)
+/* Enters the view in the i-th entry; 0: the entry is free, or its view is of the other kind. */
+static unsigned enter_place(struct past_views *views, unsigned i, bool is_local, struct view **ret)
 {
     LOCK_SCOPE(&views->lock);
     struct past_view *place = &views->at[i];
+    if (!place->slot || place->is_local != is_local)
+        return 0;
     *ret = place->view;
-    place->users += place->slot != 0; /* does not count as a use */
+    place->users++; /* does not count as a use */
     return place->slot;
 }
 
 typedef int find_fn(struct view *view, const struct chunk_name *name, struct chunk_entry *ret);
-
-static int find_in_any(struct past_views *views, find_fn *find, const struct chunk_name *name,
-                       struct chunk_entry *ret)
-{
-    int r = -ENOENT;
-    for (unsigned i = 0; i < PAST_VIEWS_MAX && r == -ENOENT; i++) {
-        struct view *view;
-        unsigned slot = enter_place(views, i, &view);
-        if (!slot)
-            continue;
-        r = find(view, name, ret);
-        past_views_leave(views, slot);
-    }
-    return r;
-}
 
 static int find_local(struct view *view, const struct chunk_name *name, struct chunk_entry *ret)
 {
@@ -150,14 +138,30 @@ static int find_local(struct view *view, const struct chunk_name *name, struct c
     return r == 0 && ret->pack == 0 ? -ENOENT : r;
 }
 
+static int find_in_any(struct past_views *views, bool is_local, const struct chunk_name *name,
+                       struct chunk_entry *ret)
+{
+    find_fn *find = is_local ? find_local : view_remote_place;
+    int r = -ENOENT;
+    for (unsigned i = 0; i < PAST_VIEWS_MAX && r == -ENOENT; i++) {
+        struct view *view;
+        unsigned slot = enter_place(views, i, is_local, &view);
+        if (!slot)
+            continue;
+        r = find(view, name, ret);
+        past_views_leave(views, slot);
+    }
+    return r;
+}
+
 int past_views_find_local(struct past_views *views, const struct chunk_name *name,
                           struct chunk_entry *ret)
 {
-    return find_in_any(views, find_local, name, ret);
+    return find_in_any(views, true, name, ret);
 }
 
 int past_views_find_place(struct past_views *views, const struct chunk_name *name,
                           struct chunk_entry *ret)
 {
-    return find_in_any(views, view_remote_place, name, ret);
+    return find_in_any(views, false, name, ret);
 }

@@ -40,8 +40,9 @@ void past_views_free(struct past_views *views); /* no view may be open */
 CAIRN_MUST_CHECK struct view *past_views_enter(struct past_views *views, unsigned slot);
 void past_views_leave(struct past_views *views, unsigned slot);
 
-/* Adds an open view, entered by the caller. The table must have room. */
-void past_views_add(struct past_views *views, unsigned slot, struct view *view);
+/* Adds an open view, entered by the caller. The table must have room. `is_local`: of a snapshot of
+ * the store, which pins packs on NVMe and none in the remote. */
+void past_views_add(struct past_views *views, unsigned slot, struct view *view, bool is_local);
 /* Removes the least recently used view that no thread has entered since `before` (monotonic ns),
  * for the caller to close. NULL: none. */
 CAIRN_MUST_CHECK struct view *past_views_take_idle(struct past_views *views, int64_t before,
@@ -51,9 +52,9 @@ CAIRN_MUST_CHECK struct view *past_views_take_idle(struct past_views *views, int
 CAIRN_MUST_CHECK struct view *past_views_take_any(struct past_views *views, unsigned *ret_slot);
 unsigned past_views_count(struct past_views *views);
 
-/* A chunk's place on NVMe, according to any of the open views. -ENOENT. Reads views. */
+/* A chunk's place on NVMe, according to any of the local views. -ENOENT. Reads views. */
 CAIRN_MUST_CHECK int past_views_find_local(struct past_views *views, const struct chunk_name *name,
                                            struct chunk_entry *ret);
-/* A chunk's place in the remote, according to any of the open views. -ENOENT. Reads views. */
+/* A chunk's place in the remote, according to any of the other views. -ENOENT. Reads views. */
 CAIRN_MUST_CHECK int past_views_find_place(struct past_views *views, const struct chunk_name *name,
                                            struct chunk_entry *ret);

@@ -89,10 +89,10 @@ void service_free(struct service *service);
  *         "line_count", and counts
  *   {"verb":"job_cancel"}
  *      -> {}
- *   {"verb":"name","kind":"create"|"rename"|"delete","name":"N","new":"N2","seq":S}
- *      -> {"number":N}: adds a name for a state that has operation S, or changes or removes a name;
- *         in the background, one at a time
- *   {"verb":"named"}
+ *   {"verb":"name","kind":"create"|"rename"|"delete","name":"N","new":"N2","seq":S,"local":B}
+ *      -> {"number":N,"local":B}: adds a name for a state that has operation S, or changes or
+ *         removes a name; in the background, one at a time. "local": is it of the store?
+ *   {"verb":"named","local":B}
  *      -> of the last such request "number", "running", "failed", "head", "published_s"
  *   {"verb":"kept"}
  *      -> {"heads":[{"head":N,"bytes":B}]}: heads that stay longer than the grace, and the bytes of

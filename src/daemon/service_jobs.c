@@ -95,9 +95,12 @@ static bool take_name(const cJSON *request, const char *field, char into[SNAPSHO
     return true;
 }
 
-static cJSON *naming_refusal(int error)
+static cJSON *naming_refusal(int error, const struct naming *naming)
 {
-    const char *text = error == -EBUSY   ? "another snapshot gets its name now; try again"
+    const char *new = naming->kind == NAMING_RENAME ? naming->new_name : naming->name;
+    _cleanup_free_ char *known = xasprintf("there is a snapshot '%s' already", new);
+    const char *text = error == -EEXIST  ? known
+                       : error == -EBUSY ? "another snapshot gets its name now; try again"
                        : error == -EROFS ? "this mount only reads: ask the one that writes"
                        : error == -EOPNOTSUPP
                            ? "several nodes write this remote: there are no names of its states"
@@ -119,21 +122,23 @@ cJSON *handle_name(struct service *service, const cJSON *request)
     if (!take_name(request, "name", naming.name, &why) ||
         (naming.kind == NAMING_RENAME && !take_name(request, "new", naming.new_name, &why)))
         return control_error(EINVAL, why);
-    if (service->options->remote.address && !remote_side_is_usable(service))
+    naming.is_local = json_true(request, "local");
+    naming.is_local = store_naming_is_local(service->store, &naming);
+    if (!naming.is_local && !remote_side_is_usable(service))
         return remote_side_refusal(service);
     int r = store_naming_start(service->store, &naming, &number);
     if (r < 0)
-        return naming_refusal(r);
+        return naming_refusal(r, &naming);
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "number", number);
+    (void)cJSON_AddBoolToObject(reply, "local", naming.is_local);
     return reply;
 }
 
 cJSON *handle_named(struct service *service, const cJSON *request)
 {
     struct naming_state state;
-    (void)request;
-    store_naming_look(service->store, &state);
+    store_naming_look(service->store, json_true(request, "local"), &state);
     cJSON *reply = cJSON_CreateObject();
     control_add_u64(reply, "number", state.number);
     (void)cJSON_AddBoolToObject(reply, "running", state.running);

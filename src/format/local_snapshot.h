@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Snapshots of a store without a remote: the file STORE/snapshots/NUMBER/snapshot, beside a copy of
+/* Snapshots of a store: the file STORE/snapshots/NUMBER/snapshot, beside a copy of
  * the view as of the snapshot. It lists the packs on NVMe that the state needs. Written once, and
  * rewritten when the snapshot is renamed. Pure functions; any thread. */
 #pragma once

@@ -57,6 +57,7 @@ struct naming {
     enum { NAMING_CREATE, NAMING_RENAME, NAMING_DELETE } kind;
     char name[64], new_name[64]; /* valid names: format/snapshot.h */
     uint64_t seq;                /* NAMING_CREATE: the head must have this operation */
+    bool is_local;               /* for store/local_snapshots.h, not for this component */
 };
 struct naming_state {
     uint64_t number; /* of the last request; 0: none */

@@ -58,7 +58,7 @@ static int check_chunks(struct snapshot_check *c)
 static int check_view(struct snapshot_check *c)
 {
     unsigned slot;
-    past_views_add(c->store->past, SLOT, c->view);
+    past_views_add(c->store->past, SLOT, c->view, true);
     int r = check_chunks(c);
     past_views_leave(c->store->past, SLOT);
     check(past_views_take_any(c->store->past, &slot) == c->view);

@@ -188,19 +188,38 @@ void store_job_status(struct store *store, uint64_t from, void (*fn)(const char 
 
 /* --- snapshots with names --------------------------------------------------------------------- */
 
-int store_naming_start(struct store *store, const struct naming *naming, uint64_t *ret_number)
+bool store_naming_is_local(struct store *store, const struct naming *naming)
 {
-    return store->remote ? snapshots_ask(remote_snapshots(store->remote), naming, ret_number)
-                         : local_snapshots_ask(store->own->snapshots, naming, ret_number);
+    bool is_known = local_snapshots_have(store->own->snapshots, naming->name);
+    return !store->remote || (naming->kind == NAMING_CREATE ? naming->is_local : is_known);
 }
 
-void store_naming_look(struct store *store, struct naming_state *ret)
+/* Is the name known to be one of the other kind? */
+static bool is_taken_by_other(struct store *store, const struct naming *naming)
+{
+    const char *name = naming->kind == NAMING_RENAME ? naming->new_name : naming->name;
+    return naming->kind != NAMING_DELETE && store->remote &&
+           (naming->is_local ? lookback_knows(store->own->lookback, name)
+                             : local_snapshots_have(store->own->snapshots, name));
+}
+
+int store_naming_start(struct store *store, const struct naming *naming, uint64_t *ret_number)
+{
+    if (naming->is_local && store->node)
+        return -EOPNOTSUPP;
+    if (is_taken_by_other(store, naming))
+        return -EEXIST;
+    return naming->is_local ? local_snapshots_ask(store->own->snapshots, naming, ret_number)
+                            : snapshots_ask(remote_snapshots(store->remote), naming, ret_number);
+}
+
+void store_naming_look(struct store *store, bool is_local, struct naming_state *ret)
 {
     *ret = (struct naming_state){0};
-    if (store->remote)
-        snapshots_look(remote_snapshots(store->remote), ret);
-    else
+    if (is_local || !store->remote)
         local_snapshots_look(store->own->snapshots, ret);
+    else
+        snapshots_look(remote_snapshots(store->remote), ret);
     if (!ret->running)
         lookback_names_changed(store->own->lookback);
 }
@@ -210,6 +229,6 @@ void store_kept_each(struct store *store, void (*fn)(uint64_t head, uint64_t byt
 {
     if (store->remote)
         snapshots_each(remote_snapshots(store->remote), fn, arg);
-    else if (store->own->snapshots)
+    if (store->own->snapshots)
         local_snapshots_each(store->own->snapshots, fn, arg);
 }

@@ -204,6 +204,16 @@ void local_snapshots_packs(struct local_snapshots *snapshots, struct pack_ids *r
     vector_sort_unique(ret);
 }
 
+bool local_snapshots_have(struct local_snapshots *snapshots, const char *name)
+{
+    bool has = false;
+    LOCK_SCOPE(&snapshots->lock);
+    for (size_t i = 0; i < snapshots->states.count; i++)
+        has = has || (!snapshots->states.at[i].is_deleted &&
+                      strcmp(snapshots->states.at[i].snapshot.name, name) == 0);
+    return has;
+}
+
 struct pack_need {
     uint64_t pack;
     size_t state; /* the only one that needs it, or SHARED */

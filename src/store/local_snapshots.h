@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Snapshots of a store without a remote; with one, the remote has the history.
+/* Snapshots of a store: all earlier states of one without a remote; with a remote, those that
+ * `cairn snapshot create --local` made.
  *
  * STORE/snapshots/NUMBER contains a copy of the view of one cut (view_copy()), and a file that
  * lists the packs which that state needs (format/local_snapshot.h). Chunks are not copied: the
@@ -25,8 +26,8 @@ struct store;
 struct view;
 
 /* Called after recovery, before any thread: reads the existing snapshots, and pins their packs. A
- * damaged one is set aside in STORE/lost+found, and logged. With a remote none are taken, named or
- * shown: existing ones stay until their room is needed. */
+ * damaged one is set aside in STORE/lost+found, and logged. With a remote none are taken without a
+ * request, and existing ones stay until their room is needed. */
 CAIRN_MUST_CHECK int local_snapshots_open(struct store *store, struct local_snapshots **ret);
 void local_snapshots_close(struct local_snapshots *snapshots); /* NULL: no effect */
 
@@ -42,6 +43,7 @@ DEFINE_VECTOR(local_snapshot_list, struct local_snapshot_info);
 
 /* Adds all of them, ascending. Any thread. */
 void local_snapshots_list(struct local_snapshots *snapshots, struct local_snapshot_list *ret);
+bool local_snapshots_have(struct local_snapshots *snapshots, const char *name); /* any thread */
 /* Opens its view for reading; the snapshot is not given up until local_snapshots_leave(). -ENOENT:
  * there is no such snapshot. Otherwise errors of view_open(). Any thread; blocks. */
 CAIRN_MUST_CHECK int local_snapshots_enter(struct local_snapshots *snapshots, uint64_t number,
@@ -68,7 +70,8 @@ char *local_snapshots_that_need(struct local_snapshots *snapshots, uint64_t pack
 struct text_list;
 void local_snapshots_add_text(struct text_list *list, const char *name, uint64_t number);
 
-/* As snapshots_ask() and snapshots_look(). Any thread. */
+/* As snapshots_ask() and snapshots_look(). With a remote one is created only if all content of the
+ * files is on NVMe. Any thread. */
 CAIRN_MUST_CHECK int local_snapshots_ask(struct local_snapshots *snapshots,
                                          const struct naming *naming, uint64_t *ret_number);
 void local_snapshots_look(struct local_snapshots *snapshots, struct naming_state *ret);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* When snapshots of a store without a remote are taken, named and given up. */
+/* When snapshots of a store are taken, named and given up. */
 #include <stdio.h>
 
 #include "base/cause.h"
@@ -338,10 +338,35 @@ static int fail_known(const char *name)
     return -EEXIST;
 }
 
+static int add_absent(const struct view_local_chunk *chunk, void *arg)
+{
+    uint64_t *bytes = arg;
+    if (view_is_live(chunk) && chunk->entry.pack == 0)
+        *bytes += chunk->entry.raw_len;
+    return 0;
+}
+
+/* The gc of the remote does not know of the snapshot, and would delete chunks that lie only there.
+ */
+static int check_all_here(struct local_snapshots *snapshots)
+{
+    uint64_t bytes = 0;
+    if (!snapshots->store->remote)
+        return 0;
+    TRY(view_chunks(snapshots->store->local.view, add_absent, &bytes));
+    if (bytes == 0)
+        return 0;
+    cause_note("%.1f MiB of the files lie only in the remote, where the snapshot could not hold "
+               "them: 'cairn warmup' fetches them, or leave --local out",
+               (double)bytes / MIB);
+    return -ENODATA;
+}
+
 static int create(struct local_snapshots *snapshots, const struct naming *naming)
 {
     if (find_name(snapshots, naming->name) >= 0)
         return fail_known(naming->name);
+    TRY(check_all_here(snapshots));
     return local_snapshots_take(snapshots, naming->name);
 }
 

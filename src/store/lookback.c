@@ -41,10 +41,11 @@ struct lookback *lookback_new(struct store *store)
         return NULL;
     struct lookback *lookback = xcalloc(1, sizeof *lookback);
     lookback->store = store;
-    lookback->local = store->remote ? NULL : store->own->snapshots;
+    lookback->local = store->own->snapshots;
+    lookback->has_remote = store->remote;
     mutex_init(&lookback->lock, LOCK_LEAF);
     cond_init(&lookback->changed);
-    if (!lookback->local)
+    if (lookback->has_remote)
         lookback_prefix(lookback, &store->local, &lookback->prefix);
     remove_path(lookback, 0); /* left by a session that was killed */
     return lookback;
@@ -59,13 +60,13 @@ void lookback_stop(struct lookback *lookback)
     (void)pthread_cond_broadcast(&lookback->changed);
 }
 
-static uint64_t head_of(struct lookback *lookback, unsigned slot)
+static struct lookback_slot find_slot(struct lookback *lookback, unsigned slot)
 {
     LOCK_SCOPE(&lookback->lock);
     for (size_t i = 0; i < lookback->slots.count; i++)
         if (lookback->slots.at[i].slot == slot)
-            return lookback->slots.at[i].head;
-    return 0;
+            return lookback->slots.at[i];
+    return (struct lookback_slot){0};
 }
 
 static struct snapshots *snapshots_of(struct lookback *lookback)
@@ -75,13 +76,14 @@ static struct snapshots *snapshots_of(struct lookback *lookback)
 
 static void close_state(struct lookback *lookback, unsigned slot, struct view *view)
 {
+    const struct lookback_slot of = find_slot(lookback, slot);
     view_close(view);
-    if (lookback->local) {
-        local_snapshots_leave(lookback->local, head_of(lookback, slot));
+    if (of.is_local) {
+        local_snapshots_leave(lookback->local, of.head);
         return;
     }
     remove_path(lookback, slot);
-    snapshots_let_go(snapshots_of(lookback), head_of(lookback, slot));
+    snapshots_let_go(snapshots_of(lookback), of.head);
 }
 
 static bool close_idle(struct lookback *lookback, int64_t before)
@@ -103,7 +105,7 @@ void lookback_free(struct lookback *lookback)
     while ((view = past_views_take_any(lookback->store->past, &slot)))
         close_state(lookback, slot, view);
     remove_path(lookback, 0);
-    if (!lookback->local)
+    if (lookback->has_remote)
         prefix_done(&lookback->prefix);
     vector_free(&lookback->items);
     vector_free(&lookback->slots);
@@ -119,7 +121,7 @@ uint64_t lookback_memory(const struct lookback *lookback)
 
 bool lookback_is_shown(const struct lookback *lookback)
 {
-    return lookback && (!lookback->local || local_snapshots_cost(lookback->local).count > 0 ||
+    return lookback && (lookback->has_remote || local_snapshots_cost(lookback->local).count > 0 ||
                         head_keep_is_set(&lookback->store->local.options.local_history.keep));
 }
 
@@ -309,9 +311,9 @@ static int open_slot(struct lookback *lookback, unsigned slot, struct view **ret
         return -ESTALE;
     }
     TRY(make_place(lookback));
-    int r = lookback->local ? open_local(lookback, &item, ret) : open_held(lookback, &item, ret);
+    int r = item.is_local ? open_local(lookback, &item, ret) : open_held(lookback, &item, ret);
     if (r == 0)
-        past_views_add(views, slot, *ret);
+        past_views_add(views, slot, *ret, item.is_local);
     return r;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Earlier states, of the remote or, without one, of the store (local_snapshots.h), beside the
- * newest one: which there are, and their views, each opened when it is asked for
+/* Earlier states, of the remote and of the store (local_snapshots.h), beside the newest one: which
+ * there are, and their views, each opened when it is asked for
  * (commit/past_views.h). Files of an open state are read as others, by inodes that carry its slot.
  * Nothing of the newest state waits for this.
  *
@@ -32,6 +32,7 @@ struct lookback_item {
     unsigned slot;     /* 0: it has none, and is not listed */
     int64_t published; /* ns since 1970; 0: the head cannot be read */
     bool is_named;
+    bool is_local; /* a snapshot of the store: `head` is its number */
     /* of the snapshot, or the time of the head: "2026-11-28T20:59:08Z"; where a later one is of the
      * same second, or it cannot be read, with its number */
     char name[LOOKBACK_NAME_MAX];
@@ -39,10 +40,11 @@ struct lookback_item {
 DEFINE_VECTOR(lookback_items, struct lookback_item);
 
 /* Asks the remote which snapshots there are, unless it was asked just now. Ascending by head, with
- * the names of one behind it. Where the remote cannot be reached, the last answer counts. Blocks.
- */
+ * the names of one behind it. If the remote cannot be reached, its last answer is used; without
+ * one, its error is returned. Blocks. */
 CAIRN_MUST_CHECK int lookback_list(struct lookback *lookback, struct lookback_items *ret);
-/* By its name, or the number of its head. -ENOENT; -EIO: it is damaged. Blocks. */
+/* By its name, or the number of its head. -ENOENT; -EIO: it is damaged. Blocks; does not
+ * query the remote if the store has a snapshot of that name. */
 CAIRN_MUST_CHECK int lookback_find(struct lookback *lookback, const char *name,
                                    struct lookback_item *ret);
 /* Returns a state's item, as far as it is known here. Does not block. */

@@ -10,13 +10,15 @@
 /* A slot that was assigned: for as long as the store is open. */
 struct lookback_slot {
     uint64_t head;
+    bool is_local;
     unsigned slot;
 };
 
 struct lookback {
     struct store *store;
-    struct local_snapshots *local; /* NULL: the states are in the remote */
-    struct prefix prefix;          /* of the remote: to list, and to read heads */
+    struct local_snapshots *local; /* of the store */
+    bool has_remote;               /* then: */
+    struct prefix prefix;          /* to list, and to read heads */
     struct cairn_mutex lock;       /* a leaf; guards: */
     pthread_cond_t changed;        /* `is_listing`, `opening` or `stopping` has changed */
     struct lookback_items items;
@@ -37,6 +39,8 @@ void lookback_stop(struct lookback *lookback);
 /* This mount has named, renamed or deleted a snapshot: the next list queries the remote. NULL: no
  * effect. Any thread. */
 void lookback_names_changed(struct lookback *lookback);
+/* Did the remote list a snapshot of this name when it was queried last? NULL: no. Any thread. */
+bool lookback_knows(struct lookback *lookback, const char *name);
 
 /* lookback_list.c: makes a prefix for these calls, with `local`. */
 void lookback_prefix(struct lookback *lookback, struct local *local, struct prefix *ret);

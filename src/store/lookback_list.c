@@ -125,7 +125,8 @@ static bool known_head_locked(struct lookback *lookback, struct lookback_item *i
     check_held(&lookback->lock);
     for (size_t i = 0; i < lookback->items.count; i++) {
         const struct lookback_item *known = &lookback->items.at[i];
-        if (known->is_named || known->head != item->head || !known->published)
+        bool is_it = !known->is_named && !known->is_local && known->head == item->head;
+        if (!is_it || !known->published)
             continue;
         item->published = known->published;
         return true;
@@ -163,18 +164,19 @@ static bool slot_is_taken_locked(const struct lookback *lookback, unsigned slot)
 }
 
 /* The same in each session, if possible: the kernel knows inodes across a successor. */
-static unsigned slot_of_locked(struct lookback *lookback, uint64_t head)
+static unsigned slot_of_locked(struct lookback *lookback, const struct lookback_item *item)
 {
     check_held(&lookback->lock);
     for (size_t i = 0; i < lookback->slots.count; i++)
-        if (lookback->slots.at[i].head == head)
+        if (lookback->slots.at[i].head == item->head &&
+            lookback->slots.at[i].is_local == item->is_local)
             return lookback->slots.at[i].slot;
-    unsigned slot = (unsigned)(head % PAST_SLOT_MAX) + 1;
+    unsigned slot = (unsigned)(item->head % PAST_SLOT_MAX) + 1;
     if (lookback->slots.count == PAST_SLOT_MAX)
         return 0;
     while (slot_is_taken_locked(lookback, slot))
         slot = slot % PAST_SLOT_MAX + 1;
-    vector_add(&lookback->slots, (struct lookback_slot){head, slot});
+    vector_add(&lookback->slots, (struct lookback_slot){item->head, item->is_local, slot});
     return slot;
 }
 
@@ -232,50 +234,45 @@ static int compare_items(const void *a, const void *b)
     return x->is_named != y->is_named ? x->is_named - y->is_named : strcmp(x->name, y->name);
 }
 
-/* Replaces the known items by those that have a state. */
-static void settle_list(struct lookback *lookback, const struct readings *readings)
+/* Replaces the known items. */
+static void settle_list(struct lookback *lookback, struct lookback_items *items)
 {
-    struct lookback_items items = {0};
-    for (size_t i = 0; i < readings->count; i++)
-        if (readings->at[i].has_state)
-            vector_add(&items, *readings->at[i].item);
-    vector_sort(&items, compare_items);
-    name_items(&items);
+    vector_sort(items, compare_items);
+    name_items(items);
     LOCK_SCOPE(&lookback->lock);
-    for (size_t i = 0; i < items.count; i++)
-        items.at[i].slot = items.at[i].head ? slot_of_locked(lookback, items.at[i].head) : 0;
+    for (size_t i = 0; i < items->count; i++)
+        items->at[i].slot = items->at[i].head ? slot_of_locked(lookback, &items->at[i]) : 0;
     vector_free(&lookback->items);
-    lookback->items = items;
-    lookback->listed_at = clock_monotonic_ns();
+    lookback->items = *items;
 }
 
 /* A snapshot with a name is also listed by its time, as in a remote. */
-static int list_local(struct lookback *lookback)
+static void add_local(struct lookback *lookback, struct lookback_items *ret)
 {
     struct local_snapshot_list list = {0};
-    struct readings readings = {0};
-    struct lookback_items items = {0};
     local_snapshots_list(lookback->local, &list);
     for (size_t i = 0; i < list.count; i++) {
         const struct local_snapshot_info *one = &list.at[i];
-        struct lookback_item item = {.head = one->number, .published = one->taken};
-        vector_add(&items, item);
+        struct lookback_item item = {
+            .head = one->number, .published = one->taken, .is_local = true};
+        vector_add(ret, item);
         if (!one->name[0])
             continue;
         item.is_named = true;
         memcpy(item.name, one->name, sizeof one->name);
-        vector_add(&items, item);
+        vector_add(ret, item);
     }
-    for (size_t i = 0; i < items.count; i++)
-        vector_add(&readings, (struct reading){.item = &items.at[i], .has_state = true});
-    settle_list(lookback, &readings);
-    vector_free(&readings);
-    vector_free(&items);
     vector_free(&list);
-    return 0;
 }
 
-static int ask_remote(struct lookback *lookback)
+/* If the store has a snapshot of the same name, that one is shown. */
+static bool is_shadowed(struct lookback *lookback, const struct lookback_item *item)
+{
+    return item->is_named && local_snapshots_have(lookback->local, item->name);
+}
+
+/* Adds those that have a state. */
+static int ask_remote(struct lookback *lookback, struct lookback_items *ret)
 {
     struct lookback_items items = {0};
     struct readings readings = {0};
@@ -290,11 +287,21 @@ static int ask_remote(struct lookback *lookback)
     mutex_unlock(&lookback->lock);
     if (r == 0)
         r = read_items(&readings);
-    if (r == 0)
-        settle_list(lookback, &readings);
+    for (size_t i = 0; i < readings.count && r == 0; i++)
+        if (readings.at[i].has_state && !is_shadowed(lookback, readings.at[i].item))
+            vector_add(ret, *readings.at[i].item);
     vector_free(&readings);
     vector_free(&items);
     return r;
+}
+
+/* Adds the states that the remote listed last. */
+static void add_last_answer(struct lookback *lookback, struct lookback_items *ret)
+{
+    LOCK_SCOPE(&lookback->lock);
+    for (size_t i = 0; i < lookback->items.count; i++)
+        if (!lookback->items.at[i].is_local)
+            vector_add(ret, lookback->items.at[i]);
 }
 
 /* --- requests --- */
@@ -305,7 +312,7 @@ static bool begin_listing(struct lookback *lookback)
     LOCK_SCOPE(&lookback->lock);
     while (lookback->is_listing)
         (void)mutex_wait(&lookback->lock, &lookback->changed, -1);
-    bool is_old = lookback->local || lookback->is_stale || !lookback->listed_at ||
+    bool is_old = !lookback->has_remote || lookback->is_stale || !lookback->listed_at ||
                   clock_monotonic_ns() - lookback->listed_at > LISTED_FOR_NS;
     lookback->is_listing = is_old && !lookback->stopping;
     if (lookback->is_listing)
@@ -323,12 +330,19 @@ void lookback_names_changed(struct lookback *lookback)
 
 static int refresh(struct lookback *lookback)
 {
+    struct lookback_items items = {0};
     if (!begin_listing(lookback))
         return 0;
-    int r = lookback->local ? list_local(lookback) : ask_remote(lookback);
+    int r = lookback->has_remote ? ask_remote(lookback, &items) : 0;
     if (r < 0 && !*cause_text())
         cause_note("the remote does not say which snapshots it has: %s", strerror(-r));
+    if (r < 0)
+        add_last_answer(lookback, &items);
+    add_local(lookback, &items);
+    settle_list(lookback, &items);
     LOCK_SCOPE(&lookback->lock);
+    if (r == 0)
+        lookback->listed_at = clock_monotonic_ns();
     lookback->is_listing = false;
     (void)pthread_cond_broadcast(&lookback->changed);
     return r < 0 && lookback->listed_at ? 0 : r;
@@ -342,6 +356,28 @@ int lookback_list(struct lookback *lookback, struct lookback_items *ret)
     return 0;
 }
 
+bool lookback_knows(struct lookback *lookback, const char *name)
+{
+    bool knows = false;
+    if (!lookback)
+        return false;
+    LOCK_SCOPE(&lookback->lock);
+    for (size_t i = 0; i < lookback->items.count; i++) {
+        const struct lookback_item *item = &lookback->items.at[i];
+        knows = knows || (item->is_named && !item->is_local && strcmp(item->name, name) == 0);
+    }
+    return knows;
+}
+
+static bool is_known_locked(struct lookback *lookback, unsigned slot)
+{
+    check_held(&lookback->lock);
+    for (size_t i = 0; i < lookback->items.count; i++)
+        if (lookback->items.at[i].slot == slot)
+            return true;
+    return false;
+}
+
 /* A later head of the same second may have taken the short form of the name. */
 static bool has_name(const struct lookback_item *item, const char *name)
 {
@@ -351,7 +387,8 @@ static bool has_name(const struct lookback_item *item, const char *name)
     (void)snprintf(number, sizeof number, "%llu", (unsigned long long)item->head);
     text_time(item->published, when);
     (void)snprintf(whole, sizeof whole, "%s.%s", when, number);
-    return !item->is_named && (strcmp(number, name) == 0 || strcmp(whole, name) == 0);
+    bool is_number = strcmp(number, name) == 0;
+    return item->is_named ? is_number && item->is_local : is_number || strcmp(whole, name) == 0;
 }
 
 static bool find_known(struct lookback *lookback, const char *name, struct lookback_item *ret)
@@ -366,8 +403,27 @@ static bool find_known(struct lookback *lookback, const char *name, struct lookb
     return false;
 }
 
+/* Snapshots of the store with a name are found without the remote, which may be away. */
+static bool find_local(struct lookback *lookback, const char *name, struct lookback_item *ret)
+{
+    struct lookback_items items = {0};
+    *ret = (struct lookback_item){0};
+    add_local(lookback, &items);
+    for (size_t i = 0; i < items.count; i++)
+        if (items.at[i].is_named && has_name(&items.at[i], name))
+            *ret = items.at[i];
+    vector_free(&items);
+    LOCK_SCOPE(&lookback->lock);
+    ret->slot = ret->head ? slot_of_locked(lookback, ret) : 0;
+    if (ret->slot && !is_known_locked(lookback, ret->slot))
+        vector_add(&lookback->items, *ret);
+    return ret->slot;
+}
+
 int lookback_find(struct lookback *lookback, const char *name, struct lookback_item *ret)
 {
+    if (find_local(lookback, name, ret))
+        return 0;
     TRY(refresh(lookback));
     if (!find_known(lookback, name, ret))
         return -ENOENT;

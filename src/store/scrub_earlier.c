@@ -47,7 +47,7 @@ struct open_state {
 struct earlier_scrub {
     struct scrub *s;
     struct lookback *lookback;
-    struct lookback_items items; /* states that the remote lists */
+    struct lookback_items items; /* states of the remote, and of the store */
     struct numbers states;       /* heads of those that stay for longer than the grace; ascending */
     uint64_t newest;             /* head of the newest state */
 
@@ -74,7 +74,7 @@ static int find_whether_any_stays(struct earlier_scrub *e, bool *ret)
     lookback_names_changed(e->lookback); /* a list of a moment ago may lack the newest heads */
     TRY(lookback_list(e->lookback, &e->items));
     for (size_t i = 0; i < e->items.count; i++)
-        if (!e->items.at[i].is_named)
+        if (!e->items.at[i].is_named && !e->items.at[i].is_local)
             newest = &e->items.at[i];
     if (!newest)
         return 0;
@@ -130,7 +130,7 @@ static void add_state(uint64_t head, uint64_t bytes, void *arg)
 static const struct lookback_item *find_item(const struct earlier_scrub *e, uint64_t head)
 {
     for (size_t i = e->items.count; i-- > 0;)
-        if (e->items.at[i].head == head && e->items.at[i].slot)
+        if (e->items.at[i].head == head && e->items.at[i].slot && !e->items.at[i].is_local)
             return &e->items.at[i];
     return NULL;
 }

@@ -142,8 +142,7 @@ struct store *store_new(const struct store_options *options)
     commit_init(&store->commit, store, &store->local, &upkeep);
     store->fetch = fetch_new();
     store->past = past_views_new();
-    if (!options->remote.name) /* places in a remote are found otherwise */
-        packs_look_back(store->commit.packs, store->past);
+    packs_look_back(store->commit.packs, store->past);
     store->own = xcalloc(1, sizeof *store->own);
     store->own->job = job_new();
     if (options->remote.name && options->remote.nodes) {

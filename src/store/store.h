@@ -116,16 +116,20 @@ struct job_status {
     uint64_t lines; /* printed so far; only the first few thousand are kept */
 };
 
-/* For snapshots with names. Errors as of snapshots_ask(). */
+/* For snapshots with names. With naming->is_local the store is asked, else the remote. Errors as of
+ * snapshots_ask(); -EEXIST: the other of the two is known to have the name. */
 struct naming;
 struct naming_state;
 CAIRN_MUST_CHECK int store_naming_start(struct store *store, const struct naming *naming,
                                         uint64_t *ret_number);
-/* Calls `fn` with each earlier state that stays, and the bytes of packs that only this state needs.
- * Any thread. */
+/* Is the request one for the store? Yes if there is no remote; else for `create` as requested, and
+ * for others if the store has a snapshot of this name. */
+bool store_naming_is_local(struct store *store, const struct naming *naming);
+/* Calls `fn` with each earlier state of the remote that stays and each snapshot of the store, and
+ * the bytes of packs that only this state needs. Any thread. */
 void store_kept_each(struct store *store, void (*fn)(uint64_t head, uint64_t bytes, void *arg),
                      void *arg);
-void store_naming_look(struct store *store, struct naming_state *ret);
+void store_naming_look(struct store *store, bool is_local, struct naming_state *ret);
 
 /* Starts a job, one at a time: -EBUSY. *ret_number identifies it. */
 CAIRN_MUST_CHECK int store_job_start(struct store *store, const struct job_options *options,
@@ -165,7 +169,7 @@ uint64_t store_history_bytes(struct store *store);
  * none, and *ret_text (to be freed) says so; another error: it cannot be read. Blocks. */
 CAIRN_MUST_CHECK int store_choose_snapshot(const struct store_options *options, uint64_t *ret,
                                            char **ret_text);
-/* Snapshots of a store without a remote: store/local_snapshots.h. */
+/* Snapshots of a store: store/local_snapshots.h. */
 struct local_snapshots_cost store_snapshots_cost(struct store *store);
 
 /* Returns the bytes that are missing before the horizon can reach `seq`. */

@@ -430,24 +430,16 @@ def test_an_older_version_refuses_the_store(cairn):
     assert has_feature()
 
 
-def test_a_remote_has_them_itself(cairn, directory):
-    place = os.path.join(directory, "remote")
-    os.mkdir(place)
-    cairn.mount(remote=f"dir:{place}/p", **QUICK)
-    put(cairn, "one", 1)
-    done = cairn.cairn("snapshot", "create", "--local", cairn.mnt, "mine")
-    assert done.returncode == 1 and "has a remote" in done.stderr, done
-
-
 def test_those_of_before_outlive_a_mount_with_a_remote(writer, directory):
-    """It neither shows nor takes any, and its gc leaves their packs."""
+    """It shows them beside those of the remote, takes none by itself, and its gc leaves their packs."""
     place = os.path.join(directory, "remote")
     os.mkdir(place)
     writer.remount(remote=f"dir:{place}/p", keep="last:2")
     writer.wait_remote()
     writer.verb("gc", writer.mnt)
     writer.verb("evict", writer.mnt)
-    assert "before" not in os.listdir(top(writer)) and len(numbers(writer)) == 1
+    assert "before" in os.listdir(top(writer)) and len(numbers(writer)) == 1
+    assert tree(top(writer, "before")) == writer.before
     assert writer.verb("ls", "--at", "before", f"{writer.store}:/step1").stdout.split() == ["deep", "model.pt"]
     writer.remount()
     assert tree(top(writer, "before")) == writer.before

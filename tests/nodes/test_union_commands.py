@@ -196,6 +196,8 @@ def test_earlier_states_of_the_union_are_shown_on_each_mount(node):
             os.remove(at(mount, ".history", head, "f2"))
     shutil.copy(at(b, ".history", head, "f0"), at(b, "f0"))
     b.verb("restore", at(b, "own"), "--at", head)
+    for flags in (), ("--local",):
+        assert "several nodes write this remote" in b.verb("snapshot", "create", *flags, b.mnt, "mine", code=1).stderr
     left = {**wanted, "f1": b"changed"}
     await_tree(a, left)
     await_tree(b, left)
