@@ -42,10 +42,15 @@ def settle_on(place, deadline):
         time.sleep(min(wait, POLL))
 
 
+def read_answer(place):
+    """Empty for a mount that this user may not change: nothing here relies on it, and others' jobs may have it."""
+    return os.getxattr(place, ATTRIBUTE).decode() if os.access(place, os.W_OK) else ""
+
+
 def ask(place):
     """Seconds until it is worth asking again; 0: never."""
     try:
-        answer = _ask.ask(place, lambda: os.getxattr(place, ATTRIBUTE).decode(), time.monotonic() + ANSWER)
+        answer = _ask.ask(place, lambda: read_answer(place), time.monotonic() + ANSWER)
     except TimeoutError:
         logger.warning("%s does not answer: what is saved there may fail", place)
         return 0

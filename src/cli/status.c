@@ -307,9 +307,8 @@ static void print_history(const cJSON *remote)
 {
     uint64_t bytes = json_count(remote, "history_bytes"), kept = json_count(remote, "kept_states");
     if (bytes > 0 || kept > 0)
-        print_row("history", "%s that only earlier states need; %llu %s to stay",
-                  human_bytes(bytes).text, (unsigned long long)kept,
-                  kept == 1 ? "of them is" : "of them are");
+        print_row("history", "%s for earlier states; %llu %s kept", human_bytes(bytes).text,
+                  (unsigned long long)kept, kept == 1 ? "state is" : "states are");
 }
 
 /* Of a snapshot that is shown instead of the newest state. */
@@ -462,7 +461,10 @@ static cJSON *status_of(const char *store, const char *mountpoint, bool *ret_dea
                      mountpoint, store, mountpoint);
         return offline_status(store, &status) < 0 ? NULL : status;
     }
-    if (r < 0)
+    if (r == -ETIMEDOUT && store_directory_lock_holder(store, &holder) == STORE_IS_HELD)
+        complain("status", "the daemon (pid %d) does not answer; its log: %s/log", (int)holder,
+                 store);
+    else if (r < 0)
         complain("status", "store %s: %s", store, daemon_trouble(r));
     return r < 0 ? NULL : status;
 }

@@ -110,3 +110,23 @@ def test_a_job_of_torchrun_goes_on_by_itself(on_remote, remote, environment, dir
     if not all(map(os.path.exists, settled)):
         pytest.skip("skipped: the machine was too slow: a worker began after its node had opened, and had nothing to settle")
     assert all("\ngroup " in rig.read_text(path) for path in settled), said
+
+
+# A directory with the attribute stands for the mount: asked by root, and then by somebody who may not write there.
+OF_ANOTHER = """
+import os, sys
+from cairnfs import _settle
+print(_settle.ask(sys.argv[1]))
+os.setgroups([])
+os.setgid(1234)
+os.setuid(1234)
+print(_settle.ask(sys.argv[1]))
+"""
+
+
+def test_a_mount_of_another_user_is_not_waited_for(directory, environment):
+    rig.need_root()
+    os.chmod(directory, 0o755)
+    os.setxattr(directory, "user.cairn.settle", b"1 wait_ms=5000")
+    done = subprocess.run([sys.executable, "-c", OF_ANOTHER, directory], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["5.0", "0"], done.stderr

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.needs_mount, pytest.mark.timeout(180)]
 PAGES = sorted(os.path.basename(path)[: -len(".md")] for path in glob.glob(os.path.join(ROOT, "docs", "tasks", "*.md")))
 OTHER_TOOLS = re.compile(r"apt-get |ninja |aws |python |cat /proc|diff ")  # not of this machine, or of another test
 TOPS = re.compile(r"(?<![\w/.])/(nvme|nfs|mnt|data|backup)\b")
-TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ|(?<=--at )(?:2h|17)\b")
+TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ|(?<=--at )(?:30m|17)\b")
 
 
 def first_commands(page):
