@@ -23,7 +23,7 @@ from ._patch import install, uninstall
 from ._process import SaveWarning
 from ._save import Save
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["Interval", "Save", "SaveWarning", "fence", "install", "load", "marker", "prepare", "save", "stats", "uninstall", "wait"]
 
 _fence.install()

@@ -176,3 +176,16 @@ def use(build, machine):
         unit = build.path("systemdunitdir", "cairnfs@.service")
         done = machine.run("systemd-analyze", "verify", "--man=no", unit.replace("@.", "@mnt-ckpt."), code=None)
         assert done.returncode == 0 and "cairnfs" not in done.stderr, done
+
+
+def test_a_build_without_criterion_says_so(directory):
+    """It has no unit tests: meson says that twice, so that a green build is not taken for a tested one."""
+    if not shutil.which("meson"):
+        pytest.skip("skipped: meson is not installed")
+    tool = os.path.join(directory, "pkg-config")
+    rig.write_file(tool, f'#!/bin/sh\ncase "$*" in *criterion*) exit 1 ;; esac\nexec {shutil.which("pkg-config")} "$@"\n')
+    os.chmod(tool, 0o755)
+    done = subprocess.run(["meson", "setup", os.path.join(directory, "build"), ROOT], env={**os.environ, "PKG_CONFIG": tool},
+                          capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "this build has NO UNIT TESTS" in done.stdout and re.search(r"unit tests *: NONE", done.stdout), done.stdout[-3000:]

@@ -79,6 +79,13 @@ def test_rpm_packages_have_what_is_installed():
     assert list(problems([f"{RPM[directory]}/{name}" for directory, name in ALL], list(rpm_patterns()))) == []
 
 
+def test_symbols_are_those_of_the_header():
+    """debian/libcairn0.symbols says of each function from which version on a program needs it."""
+    header = set(re.findall(r"^(?:\w[\w \*]*[ \*])?(cairn_\w+)\(", read("include/cairn/cairn.h"), re.MULTILINE))
+    assert len(header) > 20
+    assert header == set(re.findall(r"^ (cairn_\w+)@CAIRN_0 ", read("debian/libcairn0.symbols"), re.MULTILINE))
+
+
 def test_a_wrong_list_is_found():
     """The comparison itself can fail."""
     found = list(problems(["a/b", "a/c", "d"], [("one", "a/*"), ("two", "a/c"), ("two", "e")]))
