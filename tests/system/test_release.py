@@ -87,9 +87,10 @@ def new_system(request, suite, directory):
     archive = archive_of(SUITES[suite])
     if archive is None:
         pytest.skip(f"skipped: apt of this machine has no archive of {SUITES[suite]}")
+    place = rig.mkdir(os.path.join(directory, "systems"))
     if available_memory() > 10 * rig.GIB:  # dpkg waits for a disk most of the time
-        rig.run("mount", "-t", "tmpfs", "-o", "size=8G", "tmpfs", directory)
-    root, build = os.path.join(directory, "new"), os.path.abspath(request.config.getoption("--build"))
+        rig.run("mount", "-t", "tmpfs", "-o", "size=8G", "tmpfs", place)
+    root, build = os.path.join(place, "new"), os.path.abspath(request.config.getoption("--build"))
     cache = os.path.join(build, "debootstrap", suite)
     os.makedirs(cache, exist_ok=True)
     done = subprocess.run(["debootstrap", "--variant=minbase", f"--cache-dir={cache}", suite, root, archive], capture_output=True,
@@ -103,9 +104,9 @@ def new_system(request, suite, directory):
     return system
 
 
-def built(new_system, directory, kinds):
+def built(new_system, kinds):
     """The packages, built where only the tools that docs/operations.md names and the build dependencies are."""
-    builder = new_system.copy(os.path.join(directory, "builder"))
+    builder = new_system.copy(os.path.join(os.path.dirname(new_system.root), "builder"))
     os.mkdir(builder.path("/src"))
     archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], stdout=subprocess.PIPE, check=True).stdout
     subprocess.run(["tar", "-x", "-C", builder.path("/src")], input=archive, check=True)
@@ -166,11 +167,11 @@ def check_wheel(system, packages):
 
 
 @pytest.mark.timeout(600)
-def test_a_release_in_a_new_system(suite, new_system, directory):
+def test_a_release_in_a_new_system(suite, new_system):
     """Built by one command from the last commit; installed, used and removed where there is nothing else. On the oldest of them .rpm
     and wheel, too."""
     everything = suite == "bookworm"
-    packages = built(new_system, directory, "" if everything else "deb")
+    packages = built(new_system, "" if everything else "deb")
     assert {f"cairnfs-{VERSION}.tar.gz", "SHA256SUMS"} <= set(packages)
     new_system.run("cd /packages && sha256sum --quiet -c SHA256SUMS && test $(wc -l <SHA256SUMS) = $(ls | grep -c cairn)")
     check_debs(new_system, packages)
