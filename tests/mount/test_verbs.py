@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 
 import pytest
@@ -252,3 +253,15 @@ def test_status_prints_what_the_daemon_answers(cairn, mnt):
     cairn.umount()
     assert cairn.ask(verb="status") is None
     assert json.loads(cairn.cairn("status", "--json", cairn.store).stdout)["nvme"]["files"] == 1
+
+
+def test_status_names_a_daemon_that_does_not_answer(mount_factory, directory):
+    mount = mount_factory(directory)
+    mount.mount()
+    os.kill(mount.proc.pid, signal.SIGSTOP)
+    try:
+        done = mount.verb("status", mount.mnt, code=1)
+    finally:
+        os.kill(mount.proc.pid, signal.SIGCONT)
+    assert done.stderr == f"cairn status: the daemon (pid {mount.proc.pid}) does not answer; its log: {mount.store}/log\n"
+    mount.umount()
