@@ -29,6 +29,7 @@ static bool parse_line(char *line, struct mountinfo *ret)
     rest += 3;
     ret->type = strsep(&rest, " ");
     char *source = strsep(&rest, " \n");
+    char *options = strsep(&rest, " \n");
     if (!source || sscanf(line, "%u %u %u:%u", &ret->id, &ret->parent, &major, &minor) != 4)
         return false;
     for (unsigned field = 0; field < 3; field++)
@@ -43,6 +44,7 @@ static bool parse_line(char *line, struct mountinfo *ret)
     ret->root = root;
     ret->mountpoint = mountpoint;
     ret->source = source;
+    ret->options = options ? options : "";
     ret->device = makedev(major, minor);
     (void)strsep(&line, " "); /* options */
     ret->shared = ret->master = 0;
@@ -50,6 +52,18 @@ static bool parse_line(char *line, struct mountinfo *ret)
         if (sscanf(tag, "shared:%u", &ret->shared) != 1)
             (void)sscanf(tag, "master:%u", &ret->master);
     return true;
+}
+
+bool mountinfo_has_option(const struct mountinfo *mount, const char *word)
+{
+    size_t len = strlen(word);
+    for (const char *at = mount->options; *at; at += strspn(at, ",")) {
+        size_t next = strcspn(at, ",");
+        if (next == len && memcmp(at, word, len) == 0)
+            return true;
+        at += next;
+    }
+    return false;
 }
 
 int mountinfo_read(const char *path, bool (*fn)(const struct mountinfo *mount, void *arg),

@@ -15,7 +15,11 @@ struct mountinfo {
     dev_t device;
     const char *root; /* which directory of the filesystem is mounted */
     const char *mountpoint, *type, *source;
+    const char *options; /* of the filesystem, separated by commas */
 };
+
+/* Is the word among the options of the filesystem? */
+CAIRN_MUST_CHECK bool mountinfo_has_option(const struct mountinfo *mount, const char *word);
 
 /* Calls fn for each line that can be parsed, until it returns false. Returns -errno if the file
  * cannot be read. */

@@ -162,6 +162,14 @@ const struct head_writer *head_writer_of(const struct head *head, uint64_t epoch
     return NULL;
 }
 
+uint32_t head_living(const struct head *head)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < head->writer_count; i++)
+        count += head->writers[i].state == HEAD_WRITER_LIVES;
+    return count;
+}
+
 static void encode_given_up(const struct head_given_up *given_up, uint8_t *p)
 {
     put_le64(p, given_up->cut);

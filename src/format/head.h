@@ -108,6 +108,9 @@ static inline bool head_keep_is_set(const struct head_keep *keep)
 /* NULL: the head has no writer with that epoch. */
 const struct head_writer *head_writer_of(const struct head *head, uint64_t epoch);
 
+/* How many writers have not ended. */
+uint32_t head_living(const struct head *head);
+
 /* Do states stay beyond the grace? Then there are gaps between the heads. */
 static inline bool head_has_history(const struct head *head)
 {

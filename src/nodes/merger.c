@@ -25,6 +25,7 @@
 #define KEEP_RETRY_NS (30ll * SECOND_NS)
 /* A waiting node checks for newer heads each turn while nodes are active, else at this interval. */
 #define WATCH_IDLE_NS (3ll * SECOND_NS)
+#define WATCH_EACH_NS (50 * MS_NS) /* per node, where more than NODES_FEW watch */
 
 struct merger {
     struct merger_options options;
@@ -41,7 +42,7 @@ struct merger {
     int64_t lease_at;                  /* monotonic: when to check it again */
     int64_t published_at;              /* monotonic */
     int64_t keep_at;                   /* monotonic: no earlier attempt to put runs again */
-    int64_t watch_at;                  /* monotonic: no earlier check for another's heads */
+    int64_t watched_at;                /* monotonic: last check for another's heads */
     struct merge_counts counts_before; /* of names that are closed by now */
     char lease_holder[HOLDER_MAX];
 
@@ -213,15 +214,24 @@ static bool is_active(const struct merger *m)
     return !m->options.is_active || m->options.is_active(m->options.arg);
 }
 
+/* The more nodes watch, the less often each does. */
+static int64_t watch_pause(const struct merger *m)
+{
+    uint32_t nodes = head_living(&m->prefix.head);
+    int64_t all = nodes > NODES_FEW ? nodes * WATCH_EACH_NS : 0;
+    int64_t own = is_active(m) ? 0 : WATCH_IDLE_NS;
+    return all > own ? all : own;
+}
+
 /* Another node merges: its heads may include operations that this one merged. */
 static int watch_union(struct merger *m)
 {
     int64_t now = clock_monotonic_ns();
-    if (now < m->watch_at && !is_active(m))
+    if (now - m->watched_at < watch_pause(m))
         return 0;
     _cleanup_free_ struct head *head = xmalloc(sizeof *head);
     int r = heads_newest(&m->prefix, m->prefix.head.number, head);
-    m->watch_at = now + WATCH_IDLE_NS;
+    m->watched_at = now;
     if (r == 0) {
         m->prefix.head = *head;
         tell_of_head(m);

@@ -15,6 +15,9 @@
 
 struct merger;
 
+/* With more nodes each makes fewer requests, so that all together make about as many. */
+#define NODES_FEW 8u
+
 struct merger_options {
     const char *path;            /* STORE/union: rebuilt completely when the merger begins */
     const struct superblock *sb; /* the store's */

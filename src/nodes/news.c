@@ -3,9 +3,11 @@
 #include "base/clock.h"
 #include "commit/history.h"
 #include "commit/touched.h"
+#include "nodes/merger.h"
 #include "nodes/node_internal.h"
 
 #define ACTIVE_NS (60ll * SECOND_NS)
+#define ACTIVE_OF_MANY_NS (10ll * SECOND_NS) /* of more than NODES_FEW nodes, after own work */
 
 void news_init(struct news *news)
 {
@@ -53,7 +55,8 @@ bool node_is_active(void *arg)
 {
     struct node *node = arg;
     int64_t at = atomic_load(&node->news.active_at);
-    return at && clock_monotonic_ns() - at < ACTIVE_NS;
+    bool are_few = atomic_load(&node->news.nodes) <= NODES_FEW;
+    return at && clock_monotonic_ns() - at < (are_few ? ACTIVE_NS : ACTIVE_OF_MANY_NS);
 }
 
 /* A newest run with another id contains new operations. The head that a mount finds at its start
@@ -62,7 +65,10 @@ void node_note_head(const struct head *head, void *arg)
 {
     struct node *node = arg;
     uint64_t run = head->run_count ? head->runs[head->run_count - 1].id : 0;
-    if (run != node->news.run && clock_realtime_ns() - head->published < ACTIVE_NS)
+    uint32_t nodes = head_living(head);
+    bool is_recent = clock_realtime_ns() - head->published < ACTIVE_NS;
+    atomic_store(&node->news.nodes, nodes);
+    if (run != node->news.run && is_recent && nodes <= NODES_FEW)
         node_note_work(node);
     node->news.run = run;
     touched_merged(history_touched(node->commit->history), head_merged(head, node->local->sb.node));

@@ -205,10 +205,25 @@ static int meet_one_writer(struct node *node, char **ret_text)
     return -EINVAL;
 }
 
+/* A node that is missing in a list of writers is missing in the union, though others rely on it. */
+static int check_lists(const struct node *node, char **ret_text)
+{
+    struct tier *tier = node->options.tier;
+    struct tier_place place;
+    if (!tier->ops->place || tier->ops->place(tier, &place) < 0 || !place.lists_may_lag)
+        return 0;
+    *ret_text = xasprintf("%s is on %s, whose client remembers for a while what a directory lists, "
+                          "so readers could see torn states: mount that with the options noac and "
+                          "lookupcache=none on each node",
+                          node->common.name, place.shown);
+    return -EINVAL;
+}
+
 /* Reads the marker, or creates the prefix. If another node creates it at the same time, this one
  * uses that node's history. */
 static int meet_common(struct node *node, char **ret_text)
 {
+    TRY(check_lists(node, ret_text));
     int r = prefix_meet(&node->common);
     if (r == -ENOENT && node->file.blocks.count) {
         *ret_text = xasprintf("%s has lost its marker, the object 'cairn'; restore it, or its copy "
@@ -291,6 +306,8 @@ static int reserve_block(struct node *node, char **ret_text)
 {
     TRY(meet_common(node, ret_text));
     int r = node_check_place(node, ret_text);
+    if (r == 0 && node->file.stay == 0)
+        r = node_check_copies(node, ret_text);
     if (r == 0)
         r = find_number(node, ret_text);
     if (r < 0 && !*ret_text)

@@ -117,6 +117,7 @@ struct news {
     struct hearer hearers[NODE_HEARERS];
     unsigned calls;            /* in progress */
     _Atomic int64_t active_at; /* monotonic ns: last activity of any node; 0: not known */
+    _Atomic uint32_t nodes;    /* that write, as the newest head says */
     uint64_t run; /* the newest run of the newest head; 0: not known. Merger's thread only */
 };
 
@@ -165,6 +166,8 @@ CAIRN_MUST_CHECK int node_give_up_place(struct node *node);
 CAIRN_MUST_CHECK int node_take_place(struct node *node, char **ret_text);
 /* -ESTALE: another store has the number of this node. */
 CAIRN_MUST_CHECK int node_check_place(struct node *node, char **ret_text);
+/* -EBUSY: a copy of this store is the same node, and its last stay is not over. */
+CAIRN_MUST_CHECK int node_check_copies(struct node *node, char **ret_text);
 /* convert.c: the prefix of one writer becomes one of several nodes. Its state becomes that of this
  * node, which has left. */
 #define CONVERTED_NODE NODE_BLOCK
@@ -178,7 +181,8 @@ void news_init(struct news *news);
 void news_done(struct news *news);
 /* Notes activity of this node that others will see. */
 void node_note_work(struct node *node);
-/* Was any node active in the last minute, as far as this one knows? */
+/* Was any node active in the last minute, as far as this one knows? Where many write: this one, in
+ * the last seconds. */
 bool node_is_active(void *node);
 /* Handles a newer union head reported by a merger. */
 void node_note_head(const struct head *head, void *node);

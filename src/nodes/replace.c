@@ -61,14 +61,16 @@ static bool is_over(const struct head *head, uint64_t epoch)
     return writer && writer->state == HEAD_WRITER_ENDED;
 }
 
-/* Reads the newest head without the history id of a superblock, which the store does not have
+/* Reads the newest head without the history id of a superblock, which the store may not have
  * yet. */
 static int read_newest(struct node *node, struct head *ret)
 {
     struct superblock *sb = &node->local->sb;
+    uint8_t kept[sizeof sb->history];
+    memcpy(kept, sb->history, sizeof kept);
     memcpy(sb->history, node->common.marker.history, sizeof sb->history);
     int r = heads_newest(&node->common, 0, ret);
-    memset(sb->history, 0, sizeof sb->history);
+    memcpy(sb->history, kept, sizeof kept);
     return r == -ENOENT ? 0 : r;
 }
 
@@ -139,6 +141,39 @@ int node_converted_place(struct node *node, uint64_t *ret_place)
         is_taken = is_taken || all.at[i].has_lease;
     *ret_place = all.count > 0 && !is_taken ? CONVERTED_NODE : 0;
     return 0;
+}
+
+static bool knows_number(const struct node *node, uint64_t number)
+{
+    for (size_t i = 0; i < node->file.blocks.count; i++)
+        if (node->file.blocks.at[i] == number)
+            return true;
+    return number == node->file.wanted;
+}
+
+/* A number of this node that this store does not know was reserved by a copy of it, or by itself
+ * before it was put back from an older copy. While that stay is not over, a later one would take
+ * its place in the union, though others may rely on what it acknowledges. */
+int node_check_copies(struct node *node, char **ret_text)
+{
+    _cleanup_vector_ struct reservations all = {0};
+    _cleanup_free_ struct head *head = xcalloc(1, sizeof *head);
+    const struct reservation *unknown = NULL;
+    if (node->file.blocks.count == 0)
+        return 0;
+    TRY(list_reservations(node, node->file.blocks.at[0], &all));
+    for (size_t i = 0; i < all.count; i++)
+        unknown = knows_number(node, all.at[i].number) ? unknown : &all.at[i];
+    if (!unknown)
+        return 0;
+    TRY(read_newest(node, head));
+    if (is_over(head, unknown->epoch))
+        return 0;
+    *ret_text = xasprintf("%s is the same node as %s, whose last mount is not over: one of the two "
+                          "was copied from the other. Unmount that one first; if it never comes "
+                          "back: 'cairn nodes end MOUNTPOINT %llu' on another node",
+                          node->local->path, unknown->holder, (unsigned long long)unknown->epoch);
+    return -EBUSY;
 }
 
 /* If two stores take one place at once, the one with the higher number detects the other. */

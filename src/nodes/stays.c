@@ -245,7 +245,7 @@ bool stays_owns(const struct stays *stays, uint64_t epoch, uint64_t ino)
 /* --- feeds ------------------------------------------------------------------------------------ */
 
 struct feed_seen {
-    uint64_t round, epoch;
+    uint64_t round, epoch, len;
     int64_t modified;
 };
 DEFINE_VECTOR(feeds_seen, struct feed_seen);
@@ -253,7 +253,7 @@ DEFINE_VECTOR(feeds_seen, struct feed_seen);
 static int note_feed(const struct tier_object *object, void *arg)
 {
     struct feeds_seen *seen = arg;
-    struct feed_seen feed = {.modified = object->modified_ns};
+    struct feed_seen feed = {.len = object->len, .modified = object->modified_ns};
     if (feed_numbers(object->name, &feed.round, &feed.epoch))
         vector_add(seen, feed);
     return 0;
@@ -335,15 +335,11 @@ static int judge_feed(struct stays *stays, struct stay *stay, struct told *told,
     return 0;
 }
 
-static int read_feed(struct stays *stays, struct stay *stay, uint64_t round, uint64_t cut)
+static int judge_wish(struct stays *stays, struct stay *stay, struct told_wish *wish, uint64_t cut)
 {
-    struct told told = {0};
-    if (stay->refused && clock_monotonic_ns() < stay->again_at)
-        return 0;
-    busy_say(stays->busy);
-    int r = told_read(stays->prefix, round, stay->epoch, &told);
+    int r = wish->result;
     if (feed_is_lost(r)) {
-        refuse_feed(stays, stay, round,
+        refuse_feed(stays, stay, wish->round,
                     r == -ENOENT            ? "it is missing"
                     : r == -EPROTONOSUPPORT ? "it is of a newer version of CairnFS"
                                             : "it is damaged, or says what cannot be");
@@ -351,10 +347,11 @@ static int read_feed(struct stays *stays, struct stay *stay, uint64_t round, uin
     }
     if (r < 0)
         return r;
-    if (told.generation >= stays->generation)
-        return judge_feed(stays, stay, &told, cut);
-    told_forget(&told);
-    stay->outdated = round;
+    stay_say_early(stay, wish);
+    if (wish->told.generation >= stays->generation)
+        return judge_feed(stays, stay, &wish->told, cut);
+    told_forget(&wish->told);
+    stay->outdated = wish->round;
     return 0;
 }
 
@@ -364,7 +361,43 @@ static bool is_next_to_read(const struct stay *stay, uint64_t round)
     bool is_over = stay->has_row && stay->row.state == HEAD_WRITER_ENDED;
     bool is_blocked = is_over || stay->is_unknown || (stay->doubted && stay->doubted < round);
     return round > max_u64(stay_told_up_to(stay), stay->outdated) && !is_blocked &&
-           (!stay->refused || stay->refused == round);
+           (!stay->refused || (stay->refused == round && clock_monotonic_ns() >= stay->again_at));
+}
+
+/* Chooses the next feeds to read, from the listed one at *at on: together no longer than one may
+ * be, and none after one that is read again. */
+static size_t choose_wishes(struct stays *stays, const struct feeds_seen *seen, size_t *at,
+                            struct told_wish *ret)
+{
+    size_t count = 0;
+    uint64_t len = 0;
+    for (bool ends = false; *at < seen->count && count < TOLD_AT_ONCE && !ends; ++*at) {
+        const struct feed_seen *feed = &seen->at[*at];
+        struct stay *stay = stays_find(stays, feed->epoch);
+        if (count > 0 && len + feed->len > FEED_LEN_MAX)
+            break;
+        if (!stay)
+            continue; /* it joined after writers were listed, or was replaced */
+        stay->heard_of = (int64_t)max_u64((uint64_t)stay->heard_of, (uint64_t)feed->modified);
+        if (!is_next_to_read(stay, feed->round))
+            continue;
+        ret[count++] = (struct told_wish){
+            .round = feed->round, .epoch = feed->epoch, .modified = feed->modified};
+        len += feed->len;
+        ends = stay->refused || stay->doubted;
+    }
+    return count;
+}
+
+/* One of them may turn out not to count: then those of its stay behind it are dropped. */
+static int take_wish(struct stays *stays, struct told_wish *wish, uint64_t cut)
+{
+    struct stay *stay = stays_find(stays, wish->epoch);
+    busy_say(stays->busy);
+    if (is_next_to_read(stay, wish->round))
+        return judge_wish(stays, stay, wish, cut);
+    told_forget(&wish->told);
+    return 0;
 }
 
 /* The first round to list: that of the union, which the newest feed of each stay that has not left
@@ -385,13 +418,15 @@ static int look_at_feeds(struct stays *stays, const struct head *head)
     feed_name(first_round(stays, head) - 1, UINT64_MAX, after);
     int r = tier->ops->list(tier, "feeds", after, note_feed, &seen);
     vector_sort(&seen, compare_u64);
-    for (size_t i = 0; i < seen.count && r == 0; i++) {
-        struct stay *stay = stays_find(stays, seen.at[i].epoch);
-        if (!stay)
-            continue; /* it joined after writers were listed, or was replaced */
-        stay->heard_of = (int64_t)max_u64((uint64_t)stay->heard_of, (uint64_t)seen.at[i].modified);
-        if (is_next_to_read(stay, seen.at[i].round))
-            r = read_feed(stays, stay, seen.at[i].round, head_round(head));
+    struct told_wish wishes[TOLD_AT_ONCE];
+    size_t at = 0, count;
+    while (r == 0 && (count = choose_wishes(stays, &seen, &at, wishes)) > 0) {
+        told_read_all(stays->prefix, wishes, count);
+        for (size_t i = 0; i < count; i++)
+            if (r == 0)
+                r = take_wish(stays, &wishes[i], head_round(head));
+            else
+                told_forget(&wishes[i].told);
     }
     vector_free(&seen);
     return r;

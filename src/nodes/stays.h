@@ -41,6 +41,7 @@ struct stay {
     const char *why;           /* why it is not counted; NULL: it was not read, or is fine */
     int64_t age_ns;            /* at the last judgement */
     bool is_silent;
+    bool is_early; /* it told of a round that was to come; that was said */
     /* its entry is damaged, so it may belong to any stay: this one stands for it */
     bool is_unknown;
 };
@@ -118,6 +119,8 @@ void stays_say_contradictions(struct stays *stays);
 
 /* --- verdicts.c ------------------------------------------------------------------------------- */
 
+/* Names a node that told of a round that was to come by the clock of the medium, once. */
+void stay_say_early(struct stay *stay, const struct told_wish *wish);
 /* Logs which nodes fell silent, and which report again. */
 CAIRN_MUST_CHECK int stays_judge(struct stays *stays, int64_t now_monotonic);
 

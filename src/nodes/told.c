@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nodes/told.h"
 
+#include "base/log.h"
+#include "base/pool.h"
 #include "format/hint.h"
 
 #define INO_MAX ((1ull << 48) - 1)
@@ -109,6 +111,37 @@ int told_read(struct prefix *prefix, uint64_t round, uint64_t epoch, struct told
     ret->bytes = bytes;
     ret->len = len;
     return 0;
+}
+
+struct told_job {
+    struct prefix *prefix;
+    struct told_wish *wish;
+};
+
+static void read_wish(void *arg)
+{
+    const struct told_job *job = arg;
+    struct told_wish *wish = job->wish;
+    wish->told = (struct told){0};
+    wish->result = told_read(job->prefix, wish->round, wish->epoch, &wish->told);
+}
+
+void told_read_all(struct prefix *prefix, struct told_wish *wishes, size_t count)
+{
+    struct told_job jobs[TOLD_AT_ONCE];
+    struct pool *pool = NULL;
+    check(count <= TOLD_AT_ONCE);
+    if (count > 1 &&
+        pool_new("cairn-feeds", (unsigned)count, (unsigned)count, NULL, NULL, &pool) < 0)
+        log_debug("nodes: feeds are read one after the other");
+    for (size_t i = 0; i < count; i++) {
+        jobs[i] = (struct told_job){prefix, &wishes[i]};
+        if (pool)
+            pool_submit(pool, read_wish, &jobs[i]);
+        else
+            read_wish(&jobs[i]);
+    }
+    pool_free(pool);
 }
 
 static int read_again(struct prefix *prefix, struct told *told, struct feed *ret_feed)

@@ -43,6 +43,18 @@ struct told {
  * missing, damaged, of another prefix, impossible, or of a newer version. */
 CAIRN_MUST_CHECK int told_read(struct prefix *prefix, uint64_t round, uint64_t epoch,
                                struct told *ret);
+
+/* One of the feeds that are read at once. */
+struct told_wish {
+    uint64_t round, epoch;
+    int64_t modified; /* by the clock of the medium; 0: not known */
+    int result;       /* of told_read() */
+    struct told told; /* to be forgotten */
+};
+enum { TOLD_AT_ONCE = 8 };
+/* Blocks until all are read, each by a thread of its own. */
+void told_read_all(struct prefix *prefix, struct told_wish *wishes, size_t count);
+
 /* Opens the feed's records: *ret_feed points into told->bytes, which are loaded. -EUCLEAN: the feed
  * has changed. */
 CAIRN_MUST_CHECK int told_open(struct prefix *prefix, struct told *told, struct feed *ret_feed);

@@ -8,9 +8,11 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "nodes/node.h"
 
 #define ENDED "ended"
 #define JUDGE_NS_MAX (5ll * SECOND_NS)
+#define EARLY_NS (SECOND_NS + 2 * NODE_CLOCK_ERROR_MAX_NS) /* the medium may tell whole seconds */
 
 /* --- silence ---------------------------------------------------------------------------------- */
 
@@ -73,6 +75,18 @@ int stays_judge(struct stays *stays, int64_t now_monotonic)
             say_silent(stay, age);
     }
     return 0;
+}
+
+void stay_say_early(struct stay *stay, const struct told_wish *wish)
+{
+    bool ends = wish->told.flags & FEED_LEAVES;
+    int64_t ahead = ends ? 0 : (int64_t)wish->told.hi * NODE_ROUND_NS - wish->modified;
+    if (stay->is_early || wish->modified == 0 || ahead < EARLY_NS)
+        return;
+    stay->is_early = true;
+    log_warn("nodes: the clock of %s (epoch %llu) is at least %.1f s ahead of that of the remote: "
+             "readers may see what it did without what it waited for, until that clock is set",
+             stay->holder, (unsigned long long)stay->epoch, (double)ahead / 1e9);
 }
 
 /* --- verdicts --------------------------------------------------------------------------------- */

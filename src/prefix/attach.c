@@ -106,7 +106,8 @@ static int attach_writer(struct prefix *prefix, prefix_may_fn *may, void *arg, c
      * read. */
     if (r == 0 && prefix->was_theirs && !prefix->options->unfenced)
         r = prefix_probe_exclusive(prefix, ret_text);
-    if (r == 0 && !is_as_we_left_it(prefix))
+    bool is_node = prefix->local->sb.incompat & SUPERBLOCK_INCOMPAT_NODES;
+    if (r == 0 && (is_node || !is_as_we_left_it(prefix)))
         r = lease_await(prefix, ret_text);
     return r == 0 && prefix->was_theirs ? take_over(prefix, may, arg, ret_text) : r;
 }

@@ -56,14 +56,32 @@ static void say_progress(struct prefix *prefix, const char *line)
         prefix->options->progress(line, prefix->options->progress_arg);
 }
 
+/* "host:/path pid 123" without the process. */
+static size_t place_len(const char *holder)
+{
+    const char *end = strstr(holder, " pid ");
+    return end ? (size_t)(end - holder) : strlen(holder);
+}
+
+/* A copy of a store has its id. Where several nodes write, a copy that lives may acknowledge what
+ * others rely on, so its place tells it apart. */
+static bool is_own(const struct prefix *prefix, const struct lease *lease)
+{
+    size_t len = place_len(prefix->holder);
+    bool is_same_store = memcmp(lease->store, prefix->local->sb.store, sizeof lease->store) == 0;
+    bool is_same_place =
+        place_len(lease->holder) == len && memcmp(lease->holder, prefix->holder, len) == 0;
+    return is_same_store &&
+           (is_same_place || !(prefix->local->sb.incompat & SUPERBLOCK_INCOMPAT_NODES));
+}
+
 int lease_await(struct prefix *prefix, char **ret_text)
 {
     struct lease_seen first, seen;
     int r = lease_look(prefix, &first);
     bool said = false;
     for (seen = first; r == 0; r = lease_look(prefix, &seen)) {
-        const uint8_t *own = prefix->local->sb.store;
-        if (!seen.exists || memcmp(seen.lease.store, own, sizeof seen.lease.store) == 0)
+        if (!seen.exists || is_own(prefix, &seen.lease))
             return 0;
         int64_t now = 0, age;
         if (prefix->options->takeover)

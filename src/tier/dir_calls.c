@@ -128,9 +128,12 @@ struct search {
 static bool see_mount(const struct mountinfo *mount, void *arg)
 {
     struct search *s = arg;
-    if (mount->device == s->device)
-        (void)snprintf(s->place->shown, sizeof s->place->shown, "%s %s", mount->type,
-                       mount->source);
+    if (mount->device != s->device)
+        return true;
+    (void)snprintf(s->place->shown, sizeof s->place->shown, "%s %s", mount->type, mount->source);
+    s->place->lists_may_lag =
+        strncmp(mount->type, "nfs", 3) == 0 &&
+        !(mountinfo_has_option(mount, "noac") && mountinfo_has_option(mount, "lookupcache=none"));
     return true;
 }
 

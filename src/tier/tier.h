@@ -52,6 +52,8 @@ struct tier_place {
     char identity[256]; /* for comparison; no control characters */
     char shown[256];    /* for a person: type and source */
     bool is_of_root;    /* it is the filesystem of / */
+    /* Its client remembers what a directory lists: others may have created objects meanwhile. */
+    bool lists_may_lag;
 };
 
 /* At some instant between `asked` and `answered` (CLOCK_BOOTTIME, ns) the medium's clock showed a

@@ -83,10 +83,13 @@ class Node:
         """A new machine: nothing is there of the one before."""
         self.count += 1
         root = rig.mkdir(os.path.join(self.directory, f"node{self.number}-{self.count}"))
-        self.way = way_to(self.shared, root, rng)
+        self.way = self.new_way(root, rng)
         self.mount = self.make(self.way.remote, self.number)
         self.step_fault = os.path.join(root, "step-fault")
         self.mount.env = {**self.mount.env, "STEP_FAULT": self.step_fault}
+
+    def new_way(self, root, rng):
+        return way_to(self.shared, root, rng)
 
     def merges(self):
         """Of a daemon that does not answer it cannot be told: as if not."""

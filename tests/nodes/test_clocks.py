@@ -192,6 +192,20 @@ def test_markers_of_clocks_that_lie(node):
     assert os.listxattr(a.mnt) == []
 
 
+def test_a_clock_that_is_ahead_is_named_by_the_others(node):
+    """Nothing tells its node the time. But its feeds are there before their rounds, by the times of the files."""
+    a, b = node({**FOREIGN, "CLOCK_KERNEL": "0.02"}), node({**FOREIGN, "CLOCK_KERNEL": "0.02"})
+    b.clock.set("6")
+    for mount in (a, b):
+        mount.mount()
+        rig.write_file(os.path.join(mount.mnt, f"of-{mount is a}"), b"x")
+    said = lambda: [line for mount in (a, b) for line in mount.log().splitlines() if "ahead of that of the remote" in line]
+    rig.poll(said, 60, "the node to be named")
+    assert all(f":{b.store} pid" in line for line in said()), said()
+    for mount in (a, b):
+        mount.wait_remote()
+
+
 def test_a_daemon_that_stood_still(node):
     mount = node().mount()
     mount.wait_remote()

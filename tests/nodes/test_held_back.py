@@ -122,7 +122,7 @@ class Play:
         deaths.check_stores(nodes, self.union.shared)
 
 
-def plays(request, on_remote, remote, directory, rng):
+def plays(request, on_remote, remote, directory, rng, kind=losses.Node):
     """make(...): a play on so many nodes, which are mounted."""
     def make(lease=LEASE_S, count=3, **options):
         all_options = {"nodes": True, "lease": f"{lease}s", "gc_grace": "1h", "remote_timeout": "2s", "successor": "on",
@@ -131,7 +131,7 @@ def plays(request, on_remote, remote, directory, rng):
         nodes = []
         request.addfinalizer(lambda: [node.close() for node in nodes])
         for number in range(count):
-            nodes.append(losses.Node(number, remote, directory, lambda way, _: on_remote(way, kind=losses.KeptNode, **all_options), rng))
+            nodes.append(kind(number, remote, directory, lambda way, _: on_remote(way, kind=losses.KeptNode, **all_options), rng))
             nodes[-1].mount.mount()
         made = Play(nodes, deaths.Union(remote, on_remote(remote)), rng)
         made.job.lease = lease

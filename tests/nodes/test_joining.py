@@ -12,6 +12,7 @@ import feeds
 import processes
 import remote as remotes
 import rig
+import successor
 
 
 @pytest.fixture
@@ -203,6 +204,24 @@ def test_what_does_not_fit_is_refused(node, on_remote, case):
             assert "several nodes write" in on_remote(node.remote).refused(nodes=False)
         else:
             assert "belongs to one of several nodes" in a.refused(nodes=False, remote=None)
+
+
+@pytest.mark.parametrize("options, is_refused", [("vers=4.2", True), ("noac", True), ("lookupcache=none,vers=4.2", True),
+                                                 ("noac,lookupcache=none", False), ("noaction,lookupcache=none", True)])
+def test_nfs_whose_lists_may_be_old(node, directory, sanitized, options, is_refused):
+    """Its client remembers what a directory lists. The mounts of this machine are of NFS here, as far as the kernel says."""
+    if sanitized:
+        pytest.skip("skipped: a sanitizer cannot be preloaded")
+    a = node()
+    a.env = {**a.env, "LD_PRELOAD": successor.preload(directory, "nfs_mounts")[0], "CAIRN_TEST_NFS": options}
+    if is_refused:
+        said = a.refused()
+        assert "is on nfs4 server:/export, whose client remembers" in said and "noac and lookupcache=none" in said, said
+        assert not node.remote.names("writers")
+    else:
+        a.mount()
+        save(a, "file")
+        a.wait_remote()
 
 
 @pytest.mark.parametrize("option, says", [("ro", "exclude each other"), ("takeover", "one writer"), ("rollback", "one writer")])

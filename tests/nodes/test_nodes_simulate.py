@@ -10,7 +10,7 @@ import pytest
 from simulate import report as figures_of
 from simulate import settings, simulation
 
-WITHOUT_MARKS = settings.without_marks
+WITHOUT_MARKS, AS_BUILT = settings.without_marks, settings.product
 TRIES = 20  # simulations in which a planted bug may be found
 
 # name, settings, checkpoints with --full (else a tenth)
@@ -20,6 +20,7 @@ RUNS = [
     ("64 small, faults", WITHOUT_MARKS(settings.small(fault_every=15)), 350),
     ("64 small, faults, slow starts", WITHOUT_MARKS(settings.small(fault_every=15, start_skew=25)), 350),
     ("64 small, faults, quiet rounds", WITHOUT_MARKS(settings.small(fault_every=15, quiet=0.5)), 350),
+    ("64 small, faults, as built", AS_BUILT(settings.small(fault_every=15)), 350),
     ("64 small, faults, marks", settings.small(fault_every=15), 500),
     ("1000 real", WITHOUT_MARKS(settings.real(nodes=1000)), 20),
     ("1000 real, faults, marks", settings.real(nodes=1000, fault_every=150), 20),
@@ -43,6 +44,10 @@ PLANTED = [
     ("markers-wait", WITHOUT_MARKS(settings.small(**PLANTED_RUN))),
     ("no-mark", settings.small(checkpoints=35, put=0.4)),
 ]
+# As built, without faults, with as many nodes as a prefix takes: what is the most of a figure.
+MOST = {"visible_p50": 3, "share_of_packs": 0.08}
+FIGURES = [("64 real, as built", 64, {**MOST, "visible_p99": 8, "control_per_s": 55, "looks_per_s": 35}),
+           ("128 real, as built", 128, {**MOST, "control_per_s": 105, "looks_per_s": 50})]
 BROKEN = ("torn_heads", "torn_restores", "early_deletions")
 
 
@@ -71,6 +76,16 @@ def test_no_head_is_torn(simulate, full, name, chosen, checkpoints):
     check(figures)
     if not chosen.fault_every:
         assert figures["shown"] == figures["begun"] - 1  # the last one has just begun
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name, nodes, most", FIGURES, ids=lambda value: value if isinstance(value, str) else "")
+def test_figures(simulate, name, nodes, most):
+    """How soon readers see a marker, once the last upload has ended; and the price of requests for names beside that of packs."""
+    figures = simulate(name, AS_BUILT(settings.real(nodes=nodes, lease=60.0, checkpoints=10)))
+    check(figures)
+    assert figures["shown"] == 9  # the last one has just begun
+    assert {name: figures[name] for name in most if figures[name] > most[name]} == {}
 
 
 @pytest.mark.timeout(600)

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A session's rounds and feeds."""
 from .clock import trailing_zeros
+from .settings import FEW
 from .store import OPEN_END, Feed
+
+CUT_BITS_MAX = 5
 
 
 class Feeds:
@@ -14,6 +17,8 @@ class Feeds:
         self.since = 0  # of the mark
         self.is_sending = False
         self.is_disturbed = False  # a program logs: rounds are lost
+        self.told_at = -1e9  # when a feed with operations was put last
+        self.carry = 0.0  # seconds that the last cut took to be published
 
     def begin_anew(self):
         """In a new generation."""
@@ -62,10 +67,16 @@ class Feeds:
         session = self.session
         if session.is_over() or self.is_sending or not session.is_dirty or not session.reaches_store():
             return
-        best = self.best_round()
+        best = self.next_cut() if self.settings.carries else self.best_round()
         if best is None or self.is_too_early(best[1]):
             return
-        end, number = best
+        if self.settings.carries and best[1] > self.end_number:
+            self.carry_cut(*best)
+        else:
+            self.tell(*best)
+
+    def tell(self, end, number):
+        session = self.session
         high = max([end] + [other for other, its in self.rounds if its == number])
         clean = number == len(session.operations) and self.clock.now - session.last_operation > self.settings.idle
         self.is_sending = True
@@ -89,8 +100,51 @@ class Feeds:
     def is_too_early(self, number):
         """Of an idle session: an empty feed now and then."""
         pace = self.settings.pace
-        return (pace and number == self.end_number and self.rounds[-1][0] - self.end < pace
-                and self.clock.now - self.session.last_operation > pace * self.settings.round_length)
+        return pace and number == self.end_number and self.rounds[-1][0] - self.end < pace and not self.is_active()
+
+    def is_active(self):
+        """As it is built: after its own feeds; where few nodes write, also while others are, as heads tell."""
+        if not self.settings.active:
+            return self.clock.now - self.session.last_operation <= self.settings.pace * self.settings.round_length
+        others = self.session.simulation.judge.last_news if self.settings.nodes <= FEW else self.told_at
+        return self.clock.now - max(self.told_at, others) <= self.settings.active
+
+    # ---- cuts, as they are built
+
+    def next_cut(self):
+        """The newest offered round that others cut at, too: one with as many zero bits as an upload takes rounds, or any while nothing
+        changes."""
+        bits = 0
+        while bits < CUT_BITS_MAX and self.settings.round_length * 2**bits < self.carry:
+            bits += 1
+        numbers = [number for _, number in self.rounds]
+        for offered, number in reversed(self.rounds):
+            if offered > self.end and (numbers.count(number) > 1 or trailing_zeros(offered) >= bits):
+                return offered, number
+        return None
+
+    def carry_cut(self, end, number):
+        """The upload begins with the cut. Packs, run, its copy and head come before the feed."""
+        session = self.session
+        operations = session.operations[self.end_number : number]
+        self.is_sending = True
+        self.store.count(PUT=3)
+        took = sum(operation.size for operation in operations) / session.upload_rate + sum(self.store.put_time() for _ in range(3))
+        self.clock.after(took, self.carried, (end, number), operations, session.generation, self.clock.now)
+
+    def carried(self, cut, operations, generation, began):
+        session = self.session
+        if session.is_over(generation):
+            self.is_sending = False
+        elif not session.reaches_store():
+            self.clock.at(session.cut_off_until + 0.01, self.carried, cut, operations, generation, began)
+        else:
+            self.carry = self.clock.now - began
+            for operation in operations:
+                operation.ready = self.clock.now if operation.size else operation.ready
+                if operation.kind == "shard":
+                    session.simulation.judge.note_shard(operation.checkpoint, self.clock.now)
+            self.tell(*cut)
 
     def low(self, end, number):
         """The first round at which the state was `number` already."""
@@ -106,6 +160,7 @@ class Feeds:
             return
         if feed.generation != session.generation:
             return
+        self.told_at = self.clock.now if feed.number > self.end_number else self.told_at
         self.end, self.end_number = feed.high, feed.number
         self.rounds = [(offered, number) for offered, number in self.rounds if offered >= self.end]
         clean = clean and feed.number == len(session.operations) and not session.is_marking
@@ -113,6 +168,7 @@ class Feeds:
             feed.high = OPEN_END
         stored.feeds.append(feed)
         stored.newest = self.clock.now
+        self.store.count(GET=2 if self.settings.carries else 0)  # the merger reads each feed
         if clean:
             session.is_dirty, stored.mark = False, None
             self.store.count(PUT=1)  # the mark is deleted

@@ -10,6 +10,7 @@ class Judge:
         self.shard_ready = {}  # by checkpoint: when its last shard was uploaded
         self.torn_heads = self.torn_restores = self.early_deletions = 0
         self.shown = 0
+        self.last_news = -1e9  # when a head had operations
         self.latencies = []  # from the last upload of a checkpoint to the head that shows it
 
     def note_shard(self, checkpoint, ready):
@@ -18,6 +19,7 @@ class Judge:
     def show(self, node, operation, now):
         """A head has the operation."""
         checkpoint = operation.checkpoint
+        self.last_news = now
         if operation.kind == "shard":
             self.shards.setdefault(checkpoint, set()).add(node)
         elif operation.kind == "delete":

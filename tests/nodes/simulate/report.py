@@ -42,6 +42,7 @@ def figures(simulation):
         "verdict_p50": percentile(report.verdicts, 0.5),
         "control_per_s": (requests["PUT"] + requests["LIST"] + requests["GET"]) / now, "looks_per_s": requests["LOOK"] / now,
         "packs_per_checkpoint": requests["PACK"] / max(1, begun), "dollars_per_checkpoint": dollars(requests) / max(1, begun),
+        "share_of_packs": dollars(requests) / max(1e-9, requests["PACK"] * 5e-6),
     }
 
 
@@ -51,4 +52,4 @@ def row(name, f):
             f"torn {f['torn_heads']} heads / {f['torn_restores']} restores / {f['early_deletions']} deletions before their marker; "
             f"last upload -> visible p50 {f['visible_p50']:.2f} p99 {f['visible_p99']:.2f} s; "
             f"operations wait p50 {f['wait_p50_ms']:.0f} p99 {f['wait_p99_ms']:.0f} ms; "
-            f"a second: control {f['control_per_s']:.1f}, looks {f['looks_per_s']:.1f}; ${f['dollars_per_checkpoint']:.4f} a checkpoint")
+            f"a second: control {f['control_per_s']:.1f}, looks {f['looks_per_s']:.1f}; ${f['dollars_per_checkpoint']:.4f} a checkpoint, {f['share_of_packs']:.1%} of its packs")

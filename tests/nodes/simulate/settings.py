@@ -15,6 +15,9 @@ PLANTED = {
 }
 
 
+FEW = 8  # nodes, up to which each makes as many requests
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     nodes: int = 64
@@ -29,6 +32,8 @@ class Settings:
     poll: float = 1.0  # of the merger
     idle: float = 5.0  # without an operation, before a session says CLEAN
     pace: int = 0  # rounds between the empty feeds of an idle session; 0: each round
+    active: float = 0.0  # so long after its last operation, or a head with news, an idle session tells each round; 0: `pace` rounds
+    carries: bool = False  # an upload is of a cut at a round, and begins with it
     quiet: float = 0.0  # rounds are preferred from which every operation is so far away
     # clocks and the store
     clock_error: float = 0.05  # as it is
@@ -70,6 +75,12 @@ def real(**others):
 def small(**others):
     """20 MB a node in a fraction of a second: many more cuts near the marker."""
     return Settings(**{**dict(round_length=1.0, size=0.02, upload_min=0.05, upload_max=0.6, period=8.0, lease=10.0), **others})
+
+
+def product(settings):
+    """As it is built: no marks; uploads are of cuts at rounds; active nodes tell each round, and are that for a shorter time where many
+    write; they look for heads beside the lease."""
+    return dataclasses.replace(without_marks(settings), carries=True, active=60.0 if settings.nodes <= FEW else 10.0, margin=2.0)
 
 
 def without_marks(settings):

@@ -30,6 +30,8 @@ class Simulation:
         self.store.sessions.append(session)
         self.store.count(PUT=1, GET=2)
         self.clock.after(self.settings.lease / 4 * self.random.random(), session.look)
+        if self.settings.carries:
+            self.clock.after(self.random.random(), session.watch)
 
     def run(self):
         """Until the last checkpoint has begun. Returns the figures."""

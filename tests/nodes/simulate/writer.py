@@ -4,6 +4,7 @@ import dataclasses
 import typing
 
 from . import feeds
+from .settings import FEW
 from .store import Stored
 
 
@@ -13,6 +14,7 @@ class Operation:
     kind: str  # shard, marker, delete, log
     checkpoint: int
     ready: float  # true time at which its content is in the remote
+    size: float = 0.0  # GB
 
 
 @dataclasses.dataclass
@@ -81,6 +83,15 @@ class Session:
         elif self.store.head.generation > self.generation:
             self.set_aside()
 
+    def watch(self):
+        """As it is built: other nodes' heads are looked for."""
+        if self.is_over():
+            return
+        nodes = self.settings.nodes
+        idle = 0 if self.feeds.is_active() else 3
+        self.store.count(LOOK=1)
+        self.clock.after(max(1, idle, nodes * 0.05 if nodes > FEW else 0), self.watch)
+
     def fence(self):
         self.is_fenced, self.stored.mark = True, None
         self.simulation.report.fenced += 1
@@ -134,18 +145,18 @@ class Session:
 
     def number(self, request):
         now = self.clock.now
-        ready = max(now, self.upload_free) + request.size / self.upload_rate if request.size else now
+        ready = max(now, self.upload_free) + request.size / self.upload_rate if request.size and not self.settings.carries else now
         if request.size:
             self.upload_free = ready
             self.store.count(PACK=int(request.size / 0.024) + 1)
         self.feeds.pass_rounds()
-        self.operations.append(Operation(self.local(), request.kind, request.checkpoint, ready))
+        self.operations.append(Operation(self.local(), request.kind, request.checkpoint, ready, request.size))
         self.last_operation = now
         self.feeds.is_disturbed |= request.kind == "log"
         self.simulation.report.waits.append(now - request.asked)
-        if request.kind == "shard":
+        if request.kind == "shard" and not self.settings.carries:
             self.simulation.judge.note_shard(request.checkpoint, ready)
-        if request.size:
+        if request.size and not self.settings.carries:
             self.clock.at(ready + 1e-6, self.feeds.send)
         request.done()
 
@@ -187,6 +198,6 @@ class Session:
         if self.is_over(generation) or not self.is_dirty:
             return
         if self.reaches_store():
-            self.store.count(PUT=1)
+            self.store.count(PUT=1, LOOK=1 if self.settings.carries else 0)  # and at the merger's lease
             self.stored.newest = self.clock.now
         self.clock.after(self.settings.lease / 4, self.beat, generation)

@@ -227,6 +227,34 @@ CheckedTest(merger_faults, a_list_that_lacks_a_feed, check_heads)
     assert_u64(status_of(merger).round, w.round);
 }
 
+/* A server whose lists are older than what was created before: the head lacks operations of a node
+ * that joined, and others may have relied on them. So such servers are not supported. The union
+ * stands when it sees that. */
+CheckedTest(merger_faults, a_server_whose_lists_lag, check_heads)
+{
+    char hidden[OBJECT_NAME_LEN];
+    pass(merger);
+    world_join(&w, 2);
+    object_name("writers", EPOCH(2), hidden);
+    odd.hidden = hidden;
+    while (w.nodes[2].peer.node.ops == 0)
+        world_work(&w, &seeded, 10);
+    pass(merger);
+    expect_head(2);
+    _cleanup_free_ struct head *head = xmalloc(sizeof *head);
+    world_read_head(&w, 2, head);
+    assert_u64(head_round(head), w.round);
+    assert_u64(head->writer_count, 2);
+    cr_assert_neq(w.nodes[2].noted[w.round - FIRST_ROUND], 0);
+    w.checked = 2; /* torn, as was just seen */
+    odd.hidden = NULL;
+    pass(merger);
+    time_pass(LEASE_NS / 4); /* until the silent are looked for again */
+    pass(merger);
+    expect_head(2);
+    expect_why(EPOCH(2), "it tells of rounds that the union is past: is a clock wrong?");
+}
+
 static void make_foreign(struct feed *feed)
 {
     feed->history[0] ^= 1;
