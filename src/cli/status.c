@@ -306,9 +306,11 @@ static void print_nodes(const cJSON *nodes)
 static void print_history(const cJSON *remote)
 {
     uint64_t bytes = json_count(remote, "history_bytes"), kept = json_count(remote, "kept_states");
-    if (bytes > 0 || kept > 0)
+    if (kept > 0)
         print_row("history", "%s for earlier states; %llu %s kept", human_bytes(bytes).text,
                   (unsigned long long)kept, kept == 1 ? "state is" : "states are");
+    else if (bytes > 0)
+        print_row("history", "%s for earlier states, until gc", human_bytes(bytes).text);
 }
 
 /* Of a snapshot that is shown instead of the newest state. */
