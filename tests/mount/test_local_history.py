@@ -299,9 +299,11 @@ def test_the_policy_keeps_the_newest(cairn):
     assert tree(top(cairn, "mine"))["latest.pt"] == rig.seeded_bytes(7, size)
 
 
-def test_they_take_no_more_than_their_space(cairn):
+@pytest.mark.parametrize("space", [{"history_space": "40M"}, {"nvme": "400M"}], ids=["said", "a_tenth"])
+def test_they_take_no_more_than_their_space(cairn, space):
+    """What history_space says, or a tenth of nvme."""
     size = 8 * rig.MIB
-    cairn.mount(keep="last:100", history_space="40M", **QUICK)
+    cairn.mount(keep="last:100", **space, **QUICK)
     for step in range(12):
         put(cairn, "latest.pt", step, size)
         rig.poll(lambda step=step: newest_has(cairn, "latest.pt", step, size), 60, f"a snapshot of step {step}", 0.2)

@@ -59,6 +59,34 @@ def test_a_snapshot_is_a_directory(writer):
         node.mount()
 
 
+def test_models_are_loaded_from_it(on_remote, remote):
+    """torch.load, also mapped, and safetensors: the tensors of then, whatever the file holds now; so does a mount that fetches all of them."""
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import load_file, save_file
+
+    def save(step):
+        model = {"w": torch.full((300, 1000), float(step)), "b": torch.arange(step, step + 1000)}
+        torch.save(model, os.path.join(node.mnt, "latest.pt"))
+        save_file(model, os.path.join(node.mnt, "latest.safetensors"))
+        node.wait_remote()
+        return model
+
+    node = on_remote(remote, **SMALL).mount(gc_grace="1h")
+    then = save(1)
+    node.verb("snapshot", "create", node.mnt, "before")
+    now = save(2)
+    for anew in False, True:
+        if anew:
+            node.umount()
+            node = on_remote(remote, **SMALL).mount(ro=True)
+        for directory, model in (top(node, "before"), then), (node.mnt, now):
+            pt = os.path.join(directory, "latest.pt")
+            for load in (lambda: torch.load(pt)), (lambda: torch.load(pt, mmap=True)), (lambda: load_file(pt[:-2] + "safetensors")):
+                loaded = load()
+                assert loaded.keys() == model.keys() and all(torch.equal(loaded[name], model[name]) for name in model)
+            del loaded
+
+
 def test_every_state_under_its_time(writer):
     """The names that `cairn history` prints; and of several in one second each."""
     for seed in range(6):

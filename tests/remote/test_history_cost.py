@@ -60,7 +60,7 @@ def test_what_a_snapshot_holds(on_remote, remote):
         settles_at(node, SIZE * (number + 1), SIZE * 1.05 * (number + 1))
     status = node.status()["remote"]
     assert status["kept_bytes"] == status["history_bytes"]
-    assert "8.0 MiB that only earlier states need; 1 of them is to stay" in node.verb("status", node.mnt).stdout
+    assert "8.0 MiB for earlier states; 1 state is kept" in node.verb("status", node.mnt).stdout
     assert "8.0 MiB that only earlier states need" in node.verb("du", node.mnt).stdout
     assert "earlier states" not in node.verb("du", os.path.join(node.mnt, "file2")).stdout
     node.verb("snapshot", "delete", node.mnt, "then")
